@@ -53,7 +53,7 @@ test-jit: $(READY) ## the tests of compiling, with kernels compiled in a running
 	HIVED_KERNELS=compiled PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "" tests/core/kernels/compiling/test_compiled.py tests/core/kernels/compiling/test_ways.py tests/core/kernels/test_jit.py tests/core/kernels/test_blocks.py tests/core/life/test_preassigned.py tests/extender/test_whole_changeover.py $$(grep -rlw callable_kernel tests/core --include='test_*.py')
 
 test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -m "" -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/pods/test_node_names.py
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -m "" -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/jobs/test_node_names.py
 
 test-image: $(READY) ## the tests of what the image is made of, which compile all kernels once more
 	HIVED_IMAGE=1 $(BIN)/python -m pytest -m "" tests/test_packaging.py
@@ -144,7 +144,7 @@ soak: $(READY) ## 200,000 random operations, with every invariant checked after 
 	$(BIN)/python -m tests.property.soak --ops 200000
 	$(BIN)/python -m tests.property.false_waits --states 100000
 	$(BIN)/python -m tests.property.queued --events 100000
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tests.extender.service.judged_rooms --states 10000
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tests.extender.machine.judged_rooms --states 10000
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tests.extender.defrag.judged_moves --states 3000
 	HIVED_EDITS=20000 $(BIN)/python -m pytest -m "" tests/config/text/test_any_edit.py
 	HIVED_SYNCS=3000 $(BIN)/python -m pytest -m "" tests/config/generating/test_sync.py

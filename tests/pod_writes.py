@@ -8,20 +8,20 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
-from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.pods.annotations import (
+from hived_extender.jobs.annotations import (
     BIND_INFO,
     LEAF_CELL_ISOLATION,
     OLD_LEAF_CELL_ISOLATION,
     PREFIX,
     SCHEDULING_SPEC,
 )
-from hived_extender.pods.asks import DEVICE_REQUESTS, PRIORITY, VIRTUAL_CLUSTER
-from hived_extender.pods.gang_annotations import POD_GANG
-from hived_extender.pods.progress import CHECKPOINTED_AT, MAY_MOVE
-from hived_extender.pods.proofs import PROOF
-from hived_extender.pods.wire import ENABLE_LIMIT
-from hived_extender.service.writes.binding import RETRY_ANNOTATION
+from hived_extender.jobs.asks import DEVICE_REQUESTS, PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.jobs.bind_info import POD_GANG
+from hived_extender.jobs.progress import CHECKPOINTED_AT, MAY_MOVE
+from hived_extender.jobs.proofs import PROOF
+from hived_extender.jobs.wire import ENABLE_LIMIT
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.machine.writes.binding import RETRY_ANNOTATION
 
 HIVED, TENANT, ADMIN = "hived", "tenant", "admin"
 """Users: with hived's rights; with every right to pods of one namespace; a cluster-admin, whom policies let pass."""

@@ -12,14 +12,14 @@ from hived_config.access import PRIORITY_WORDS
 from hived_config.rules import SCHEDULER_NAMES
 from hived_config.settings import Settings
 from hived_config.skus import GPU_RESOURCE
+from hived_extender.jobs import annotations
+from hived_extender.jobs import asks as requests
+from hived_extender.jobs.annotation_yaml import OLD_SPELLINGS
+from hived_extender.jobs.annotations import PREFIX
 from hived_extender.kube.events import MESSAGE_LIMIT
-from hived_extender.pods import annotations
-from hived_extender.pods import asks as requests
-from hived_extender.pods.annotation_yaml import OLD_SPELLINGS
-from hived_extender.pods.annotations import PREFIX
+from hived_extender.machine.announcements import BOARD_LIMIT
+from hived_extender.machine.notices import CONDITION_REASONS, CONDITION_TYPE, Pace, Reason
 from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT
-from hived_extender.service.announcements import BOARD_LIMIT
-from hived_extender.service.notices import CONDITION_REASONS, CONDITION_TYPE, Pace, Reason
 from tests.places import ROOT
 
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()

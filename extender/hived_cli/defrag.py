@@ -29,9 +29,9 @@ from hived_extender.api.defrag import (
 )
 from hived_extender.api.paths import DEFRAG_PATH, DEFRAG_STOP_PATH, INPUTS_PATH, MOVES_PATH
 from hived_extender.client.inspection import Inspector, NoAnswerError
-from hived_extender.defrag.limits import Limits
+from hived_extender.defrag.planner import Limits
+from hived_extender.defrag.puzzle import read_wants
 from hived_extender.defrag.solvers import SOLVERS, solver
-from hived_extender.defrag.wants import read_wants
 
 
 @click.group(cls=CommandGroup)

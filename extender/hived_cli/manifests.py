@@ -16,7 +16,7 @@ from hived_config.openpai import inner_text
 from hived_config.rules import names_for
 from hived_config.settings import config_path
 from hived_extender.deploy.installation import FAILURE_POLICIES, NAMESPACE, OVERLAYS, Installation, kinds_of_queues
-from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_extender.jobs.wire import ENABLE_LIMIT
 
 LEFT_OVER = """\
 # Applying this removes nothing. kube-schedulers that were made before for other virtual clusters, if there are any:

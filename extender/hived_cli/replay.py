@@ -12,8 +12,7 @@ from hived.values.specs import ClusterSpec
 from hived_cli.helpers.progress import Count
 from hived_config.loader import load_cluster
 from hived_extender.recording.operations import read_scenario
-from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
-from hived_extender.recording.traces import Json, encode_record
+from hived_extender.recording.replay import CoreScheduler, Json, Replay, StateDetail, encode_record
 
 
 @click.command()

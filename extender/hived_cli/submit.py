@@ -20,11 +20,11 @@ from hived_config.reader import printable
 from hived_extender.api.waiting import MASKED
 from hived_extender.api.what_if import PodOutcome
 from hived_extender.client.inspection import Inspector, NoAnswerError
-from hived_extender.job_kinds import gates, marks
-from hived_extender.job_kinds.kinds import find_kind
-from hived_extender.job_kinds.parts import Part
+from hived_extender.jobs.kinds import gates, marks
+from hived_extender.jobs.kinds.kind import Part
+from hived_extender.jobs.kinds.table import find_kind
+from hived_extender.jobs.priorities import parse_priority
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.pods.priorities import parse_priority
 from hived_jobs.configuration import find_configuration, is_embedded
 from hived_jobs.controller import JobController
 from hived_jobs.creation import (

@@ -18,8 +18,8 @@ from hived_extender.http.answers import Answer
 from hived_extender.http.bodies import Receive, Scope, Send, send_answer
 from hived_extender.http.server import HttpServer
 from hived_extender.http.tls import ServerTls
+from hived_extender.jobs.wire import encode
 from hived_extender.kube.client import KubeError
-from hived_extender.pods.wire import encode
 
 log = logging.getLogger(__name__)
 

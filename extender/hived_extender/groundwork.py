@@ -10,15 +10,15 @@ import msgspec
 from hived.values.errors import UserError
 from hived_config.loader import Configuration
 from hived_extender.awaiting import Awaiting
-from hived_extender.job_kinds.admission import JobAdmission
+from hived_extender.jobs.job_admission import JobAdmission
+from hived_extender.jobs.namespaces import Namespaces
+from hived_extender.jobs.proofs import Prover
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import timestamp
 from hived_extender.kube.metrics import Metrics
+from hived_extender.machine.writes.binding_secret import BindingSecret
 from hived_extender.options import Options
-from hived_extender.pods.namespaces import Namespaces
-from hived_extender.pods.proofs import Prover
 from hived_extender.reconfiguration.stores import ConfigMapName, Origin, config_map_origin, file_origin
-from hived_extender.service.writes.binding_secret import BindingSecret
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ import msgspec
 from hived_config.loader import Configuration
 from hived_extender.http.access import Security
 from hived_extender.http.tls import ServerTls
+from hived_extender.jobs.proofs import Prover
 from hived_extender.kube.lease import LeaseName
-from hived_extender.pods.proofs import Prover
-from hived_extender.service.notices import Pace
+from hived_extender.machine.notices import Pace
 
 if TYPE_CHECKING:
     from hived_extender.reconfiguration.node_sync import NodeSyncing

@@ -26,19 +26,25 @@ from hived_extender.http.shim import LateApp, Shim
 from hived_extender.http.webhook import Webhook
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecaster import Forecaster
-from hived_extender.insight.history import HistoryRings
-from hived_extender.insight.preempted import PreemptedJobs
-from hived_extender.insight.sampling import Sampler
+from hived_extender.insight.history import HistoryRings, Sampler
+from hived_extender.insight.listing import PreemptedJobs
 from hived_extender.insight.store import Store as PastStore
+from hived_extender.jobs.podgroups import Objects
+from hived_extender.jobs.proofs import Prover
 from hived_extender.kube import struct_types
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import EventRecorder
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.priority_classes import PriorityClasses
 from hived_extender.kueue.desk import KueueDesk
+from hived_extender.machine.devices.dra import DeviceObjects
+from hived_extender.machine.leadership import Leadership
+from hived_extender.machine.preemptions import PreemptionPolicy
+from hived_extender.machine.service import Service
+from hived_extender.machine.verbs import VerbSettings
+from hived_extender.machine.writes.statuses import StatusWriter
+from hived_extender.machine.writes.writer import COMPONENT
 from hived_extender.options import Options
-from hived_extender.pods.podgroups import Objects
-from hived_extender.pods.proofs import Prover
 from hived_extender.queues.answering import QueueAnswers
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.going import without_queues
@@ -48,13 +54,6 @@ from hived_extender.reconfiguration.configurations import Configurations, InForc
 from hived_extender.reconfiguration.reading import read_apart
 from hived_extender.reconfiguration.stores import ConfigMapName, ConfigMapStore, Origin, Store
 from hived_extender.recording.record import Recorder
-from hived_extender.service.devices.following import DeviceObjects
-from hived_extender.service.leadership import Leadership
-from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.service import Service
-from hived_extender.service.verbs import VerbSettings
-from hived_extender.service.writes.statuses import StatusWriter
-from hived_extender.service.writes.telling import COMPONENT
 from hived_extender.warm import load_kernels
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from functools import cache
 from hived.kernels.jit import EXCHANGEABLE, has_plain_kernels, kernels_in_use
 from hived.kernels.linked import SAYS
 from hived.scheduler import handle
-from hived_extender.pods.node_names import NodeNames
+from hived_extender.jobs.node_names import NodeNames
 
 MODULES_WITH_KERNELS = (handle, NodeNames)
 """Something of each module above all others that have kernels: once these are imported, all kernels are known."""

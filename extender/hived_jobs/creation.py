@@ -11,12 +11,12 @@ import msgspec
 from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
-from hived_extender.job_kinds.kinds import KINDS
-from hived_extender.job_kinds.writes import path_of
+from hived_extender.jobs.access import LabelsOf, Permissions
+from hived_extender.jobs.kinds.kind import path_of
+from hived_extender.jobs.kinds.table import KINDS
+from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube_rules.resource_rules import pod_faults
-from hived_extender.pods.permissions import LabelsOf, Permissions
-from hived_extender.pods.wire import Pod
 from hived_jobs.kinds import as_stored, has_all
 from hived_jobs.policies import Phase, TaskPod
 from hived_jobs.records import JobPod, JobState, Record, create_record, find_record, read_pod, record_of

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from hived.values.errors import UserError
 from hived_extender.api.queues import QueuedJob
-from hived_extender.job_kinds.kinds import find_kind
-from hived_extender.job_kinds.writes import path_of
+from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
+from hived_extender.jobs.kinds.kind import path_of
+from hived_extender.jobs.kinds.table import find_kind
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
-from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
 from hived_jobs.openpai import JOB_NAME, USER_NAME
 from hived_jobs.records import NAME_PREFIX, JobPod, Record, belongs, find_record
 from hived_jobs.submission import JOB

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from hived_extender.job_kinds.kubeflow import REPLICA_SPECS
+from hived_extender.jobs.kinds.kubeflow import REPLICA_SPECS
 from hived_jobs.documents import Document, Section
 from hived_jobs.policies import Action, Event, Policy, Rules
 from hived_jobs.submission import (

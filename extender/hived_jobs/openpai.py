@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.access import PRIORITY_WORDS
-from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
-from hived_extender.pods.capacity import Capacity, Resources, cluster_capacity, sku, skus_needed, vc_capacity
-from hived_extender.pods.device_words import HIVED_WORD, NO_DEVICE, NVIDIA_WORD
-from hived_extender.pods.priorities import priority_class_name
-from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION
+from hived_extender.jobs.capacity import Capacity, Resources, cluster_capacity, sku, skus_needed, vc_capacity
+from hived_extender.jobs.device_words import HIVED_WORD, NO_DEVICE, NVIDIA_WORD
+from hived_extender.jobs.priorities import priority_class_name
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_jobs.documents import Document, Section
 from hived_jobs.submission import (
     Manifest,

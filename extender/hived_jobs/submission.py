@@ -14,14 +14,13 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec
-from hived_extender.pods import dialects
-from hived_extender.pods.annotations import PREFIX, SCHEDULING_SPEC
-from hived_extender.pods.asks import PRIORITY, VIRTUAL_CLUSTER
-from hived_extender.pods.dialects import koordinator
-from hived_extender.pods.dialects.kinds import NoObjects
-from hived_extender.pods.dialects.own import TASK, TASK_MINIMUMS
-from hived_extender.pods.priorities import priority_class_name
-from hived_extender.pods.wire import Pod
+from hived_extender.jobs.annotations import PREFIX, SCHEDULING_SPEC
+from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.jobs.dialects import koordinator, table
+from hived_extender.jobs.dialects.description import NoObjects
+from hived_extender.jobs.dialects.own import TASK, TASK_MINIMUMS
+from hived_extender.jobs.priorities import priority_class_name
+from hived_extender.jobs.wire import Pod
 from hived_jobs.documents import Document, Section
 from hived_jobs.policies import NO_RULES, Rules
 
@@ -386,7 +385,7 @@ def _names_gang(template: Manifest) -> bool:
     metadata = {"name": "template", "namespace": "template", **(template.get("metadata") or {})}
     try:
         pod = msgspec.convert({"metadata": metadata, "spec": template["spec"]}, Pod)
-        said = dialects.describe(pod, NoObjects())
+        said = table.describe(pod, NoObjects())
     except (msgspec.ValidationError, UserError):
         return True  # whatever it tries to say, the pods' events will tell
     return SCHEDULING_SPEC in pod.annotations or (said is not None and (said.gang is not None or bool(said.missing)))

@@ -23,8 +23,8 @@ from hived.values.events import (
     ScheduleRequested,
 )
 from hived.values.specs import NO_TIMES, OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest, Rules, WorkTimes
+from hived_extender.machine.core import Placed, StateInputs, reservations
 from hived_extender.reconfiguration.successor import Successor
-from hived_extender.service.state_inputs import Placed, StateInputs, reservations
 from hived_simulator.clusters import Answer, Displaced, Leaving, Room, SimulatedCluster, Started, Waits
 from hived_simulator.hardware import (
     bad_leaves,

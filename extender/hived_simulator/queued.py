@@ -1,7 +1,7 @@
 """Jobs that wait in queues: `hived_extender.queues` decides whose turn it is, as in production.
 
 After the events of each moment there is a turn. Tasks that it stops leave after the grace period, and keep their
-places. Cells are held for tasks as the service holds them (`hived_extender.service.holds`), of a core that runs whole
+places. Cells are held for tasks as the service holds them (`hived_extender.machine.holds`), of a core that runs whole
 tasks. A trace has no declared limits: they are made from durations, as people ask for a round time that is long enough.
 """
 
@@ -20,13 +20,13 @@ from hived.values.errors import UserError
 from hived.values.events import GroupsUpgraded, ScheduleRequested
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
 from hived.values.specs import Rules as CoreRules
+from hived_extender.machine.claims import Afterwards, Claim, Stage
 from hived_extender.queues.policies import THROTTLE_S, QueueRules, Rules
 from hived_extender.queues.policies import Policy as QueuePolicy
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.room import Ask, Pending, Victims
 from hived_extender.queues.table import WHOLE
 from hived_extender.queues.units import Order, Start, Stop, Unit, Upgrade
-from hived_extender.service.claims import Afterwards, Claim, Stage
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Started
 from hived_simulator.hived_cluster import HivedCluster, Holding

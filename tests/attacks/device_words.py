@@ -7,9 +7,9 @@ Containers of every sort, in pods of every sort, with the words of several maker
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION, PREFIX
+from hived_extender.jobs.device_words import NO_DEVICE
 from hived_extender.kube.client import KubeError, pod_path
-from hived_extender.pods.annotations import LEAF_CELL_ISOLATION, PREFIX
-from hived_extender.pods.device_words import NO_DEVICE
 from tests.attacks.attack import Run
 from tests.attacks.clusters import EVIL, GPU, VICTIM, Cluster, Deed, Hostile, Json, Made, pod
 

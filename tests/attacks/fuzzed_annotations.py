@@ -19,21 +19,21 @@ from hived_config.access import Access
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
 from hived_extender.api.what_if import WhatIfArgs
+from hived_extender.jobs.admission import REVIEW_VERSION, Admission, review
+from hived_extender.jobs.asks import Resolver
+from hived_extender.jobs.dialects import table
+from hived_extender.jobs.dialects.description import NoObjects
+from hived_extender.jobs.wire import FilterArgs, Pod, decode_args
 from hived_extender.kube.client import KubeError
-from hived_extender.kube_rules.reader import DemandsReader
-from hived_extender.pods import dialects
-from hived_extender.pods.admission import REVIEW_VERSION, Admission, review
-from hived_extender.pods.asks import Resolver
-from hived_extender.pods.dialects.kinds import NoObjects
-from hived_extender.pods.wire import FilterArgs, Pod, decode_args
-from hived_extender.service.devices.reading import use_of
-from hived_extender.service.runner import Runner
+from hived_extender.kube_rules.demands import DemandsReader
+from hived_extender.machine.devices.table import use_of
+from hived_extender.machine.runner import Runner
 from tests.attacks.attack import Outcome, Run
 from tests.attacks.hostile_values import Hostile, Json
 from tests.attacks.target import Target
 from tests.benchmarks.process import resident_mb
 from tests.e2e.pods import POD_LIST
-from tests.extender.service.small_cluster import CONFIG, NODES, SmallCluster, to_pod
+from tests.extender.machine.small_cluster import CONFIG, NODES, SmallCluster, to_pod
 
 FULL_COUNT = 100_000
 THROUGH_API = 2_000
@@ -61,7 +61,7 @@ class _Readers:
         request = {"uid": "x", "operation": "CREATE", "namespace": "default", "object": body}
         asked = {"apiVersion": REVIEW_VERSION, "kind": "AdmissionReview", "request": request}
         return {
-            "describe": lambda: dialects.describe(pod, NoObjects()),
+            "describe": lambda: table.describe(pod, NoObjects()),
             "resolve": lambda: self._resolver.resolve(pod, None),
             "demands": lambda: self._demands.read(pod),
             "devices": lambda: use_of(pod),

@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.kube.client import pod_path
-from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.attacks.attack import Run
 from tests.attacks.clusters import EVIL, GPUS, MORE, NAMESPACES, VICTIM, Cluster, Deed, Hostile, Made, job, pod

@@ -6,21 +6,20 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from hived_extender.pods import dialects
-from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, PREFIX, SCHEDULING_SPEC
-from hived_extender.pods.asks import DEVICE_REQUESTS, LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER
-from hived_extender.pods.dialects import coscheduling_labels, jobset, koordinator, yunikorn
-from hived_extender.pods.gang_annotations import POD_GANG
-from hived_extender.pods.progress import CHECKPOINTED_AT, MAY_MOVE
-from hived_extender.pods.proofs import PROOF
-from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_extender.jobs.annotations import BIND_INFO, LEAF_CELL_ISOLATION, PREFIX, SCHEDULING_SPEC
+from hived_extender.jobs.asks import DEVICE_REQUESTS, LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.jobs.bind_info import POD_GANG
+from hived_extender.jobs.dialects import coscheduling_labels, jobset, koordinator, table, yunikorn
+from hived_extender.jobs.progress import CHECKPOINTED_AT, MAY_MOVE
+from hived_extender.jobs.proofs import PROOF
+from hived_extender.jobs.wire import ENABLE_LIMIT
 
 Json = dict[str, Any]
 
 KEYS = sorted(
     {SCHEDULING_SPEC, BIND_INFO, LEAF_CELL_ISOLATION, POD_GANG, PROOF, DEVICE_REQUESTS, LEAF_CELL_TYPE, PINNED_CELL}
     | {PRIORITY, VIRTUAL_CLUSTER, CHECKPOINTED_AT, MAY_MOVE, PREFIX + "pod-retry-at"}
-    | {key for dialect in dialects.DIALECTS for key in dialect.KEYS}
+    | {key for dialect in table.DIALECTS for key in dialect.KEYS}
     | {koordinator.PODGROUP_LABEL, yunikorn.APPLICATION, yunikorn.OLD_APPLICATION, coscheduling_labels.GROUP_NAME}
     | {jobset.TOPOLOGY, jobset.BY_NODE_SELECTOR, jobset.COMPLETION_INDEX, jobset.REPLICATED_JOB, jobset.REPLICAS}
     | {jobset.JOB_INDEX, "kubernetes.io/hostname", "app"}

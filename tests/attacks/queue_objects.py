@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from hived_extender.job_kinds.job import JobRef
-from hived_extender.pods.annotations import PREFIX
+from hived_extender.jobs.annotations import PREFIX
+from hived_extender.jobs.job import JobRef
 from hived_extender.queues.records import PATH, QUEUE_NAMESPACE, queue_name, unit_name
 from tests.attacks.attack import Run
 from tests.attacks.clusters import EVIL, GPU, GPUS, JOBS, MORE, VICTIM, Cluster, Deed, Hostile, Json, Made, job

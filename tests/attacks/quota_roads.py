@@ -4,8 +4,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from hived_extender.job_kinds.marks import KUEUE_QUEUE
-from hived_extender.pods.annotations import PREFIX, SCHEDULING_SPEC
+from hived_extender.jobs.annotations import PREFIX, SCHEDULING_SPEC
+from hived_extender.jobs.kinds.marks import KUEUE_QUEUE
 from tests.attacks.attack import Run
 from tests.attacks.clusters import EVIL, GPU, GPUS, LATER_S, MORE, SOON_S, Cluster, Deed, Hostile, Made, job, pod
 

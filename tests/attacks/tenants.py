@@ -18,10 +18,10 @@ from urllib.request import urlopen
 import yaml
 
 from hived_extender.http.webhook import MUTATE_PATH
+from hived_extender.jobs.annotations import BIND_INFO, PREFIX, SCHEDULING_SPEC
+from hived_extender.jobs.asks import DEVICE_REQUESTS
+from hived_extender.jobs.proofs import PROOF
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
-from hived_extender.pods.annotations import BIND_INFO, PREFIX, SCHEDULING_SPEC
-from hived_extender.pods.asks import DEVICE_REQUESTS
-from hived_extender.pods.proofs import PROOF
 from tests.attacks.attack import Outcome, Run
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import RealCluster

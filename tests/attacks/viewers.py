@@ -22,8 +22,8 @@ from hived_extender.http.insight_routes import JOB_KEYS
 from hived_extender.http.pages.site import FRAGMENT, TABS
 from hived_extender.http.queue_routes import LIST_KEYS
 from hived_extender.http.routes import ROUTES
+from hived_extender.jobs.annotations import PREFIX
 from hived_extender.kube.client import KubeClient, pod_path
-from hived_extender.pods.annotations import PREFIX
 from hived_jobs.submission import Submission
 from hived_lab.embedded.nodes import machines_of
 from tests.attacks.attack import Outcome, Run

@@ -10,8 +10,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from hived_extender.jobs.annotations import BIND_INFO, SCHEDULING_SPEC
 from hived_extender.kube.client import KubeError, pod_path
-from hived_extender.pods.annotations import BIND_INFO, SCHEDULING_SPEC
 from tests.attacks.attack import MOST_RATIO, Outcome, Run
 from tests.attacks.target import Target
 from tests.e2e.pods import POD_LIST, Json, pod

@@ -8,8 +8,8 @@ from hived.scheduler import handle
 from hived.values.decisions import Bind, Decision, Preempt
 from hived.values.events import NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import BindInfo, PodRequest
-from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
-from hived_extender.pods.bind_info import bind_annotations
+from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
+from hived_extender.jobs.bind_info import bind_annotations
 from tests.benchmarks.annotations import spec_json, spec_yaml
 from tests.benchmarks.workload import Job
 

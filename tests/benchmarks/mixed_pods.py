@@ -23,15 +23,15 @@ from hived_extender.http import routes
 from hived_extender.http.answers import Question
 from hived_extender.http.routing import Backend, Handler
 from hived_extender.http.server import settle_process, tune_process
+from hived_extender.jobs.wire import Node, Pod
 from hived_extender.kube import logs
 from hived_extender.kube.client import KubeClient
-from hived_extender.pods.wire import Node, Pod
-from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.service import Service
+from hived_extender.machine.preemptions import PreemptionPolicy
+from hived_extender.machine.service import Service
 from hived_extender.warm import compile_kernels
 from tests.e2e.load import Json, mixed
-from tests.extender.service.by_hand import ByHand
-from tests.extender.service.small_cluster import FakeKube
+from tests.extender.machine.by_hand import ByHand
+from tests.extender.machine.small_cluster import FakeKube
 
 VC, GPUS = "mixed", 8
 AFTERWARDS_S = 60.0

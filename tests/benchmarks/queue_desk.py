@@ -15,22 +15,21 @@ from typing import Any, cast
 
 from hived_config.rules import Queueing
 from hived_extender.http.dumps import item_list
-from hived_extender.job_kinds.job import Job, JobName, JobRef, JobState
-from hived_extender.job_kinds.needs import Need
+from hived_extender.jobs.job import Job, JobName, JobRef, JobState
+from hived_extender.jobs.needs import Need
+from hived_extender.jobs.proofs import Prover
+from hived_extender.jobs.wire import encode
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.events import EventRecorder
-from hived_extender.pods.proofs import Prover
-from hived_extender.pods.wire import encode
+from hived_extender.machine.writes.writer import COMPONENT
 from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.answering import QueueAnswers
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.publishing import Publisher
-from hived_extender.queues.queue_objects import QueueObjects
 from hived_extender.queues.turns import Shared, Turns
-from hived_extender.queues.watched import Seen
-from hived_extender.service.writes.telling import COMPONENT
+from hived_extender.queues.watched import QueueObjects, Seen
 from tests.benchmarks.queued_jobs import cluster, measure_each, service, timed, unit
-from tests.extender.service.small_cluster import FakeKube
+from tests.extender.machine.small_cluster import FakeKube
 
 
 class Desk:

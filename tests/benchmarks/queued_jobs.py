@@ -27,17 +27,17 @@ from hived.values.specs import (
     VirtualClusterSpec,
 )
 from hived_extender.http.server import tune_process
-from hived_extender.job_kinds.job import JobRef
+from hived_extender.jobs.job import JobRef
 from hived_extender.kube.client import KubeClient
+from hived_extender.machine.preemptions import PreemptionPolicy
+from hived_extender.machine.service import Service
+from hived_extender.machine.stimuli import HoldDropped
 from hived_extender.queues import policies
 from hived_extender.queues.live_room import LiveRoom
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.units import Start, Stop, Unit
-from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.service import Service
-from hived_extender.service.stimuli import HoldDropped
-from tests.extender.service.by_hand import ByHand
-from tests.extender.service.small_cluster import FakeKube, node
+from tests.extender.machine.by_hand import ByHand
+from tests.extender.machine.small_cluster import FakeKube, node
 
 RACK_NODES, NODE_GPUS, VC_COUNT = 16, 8, 8
 SHAPES = ((1, 1), (1, 2), (1, 4), (1, 8), (2, 8), (4, 8), (8, 8), (16, 8))

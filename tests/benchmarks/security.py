@@ -23,9 +23,9 @@ from hived_extender.http.app import create_app
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
 from hived_extender.http.tls import ServerTls
-from hived_extender.service.runner import Runner
+from hived_extender.machine.runner import Runner
 from tests.extender.http.secured import Files
-from tests.extender.service.small_cluster import NODES, SmallCluster, filter_body, pod_json, spec_text
+from tests.extender.machine.small_cluster import NODES, SmallCluster, filter_body, pod_json, spec_text
 
 KINDS = ("plain", "TLS", "mutual TLS")
 ROUNDS = 20

@@ -19,13 +19,12 @@ from hived_extender.http.server import HttpServer, listen, settle_process, tune_
 from hived_extender.http.shim import LateApp, Shim
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecaster import Forecaster
-from hived_extender.insight.history import HistoryRings
-from hived_extender.insight.sampling import Sampler
+from hived_extender.insight.history import HistoryRings, Sampler
+from hived_extender.jobs.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
 from hived_extender.kube import logs
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.watch import drained
-from hived_extender.pods.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
-from hived_extender.service.service import Service
+from hived_extender.machine.service import Service
 from hived_extender.warm import compile_kernels
 from tests.benchmarks.process import resident_mb
 

@@ -20,8 +20,8 @@ from hived_extender.http.app import create_app
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
 from hived_extender.kube.client import KubeClient
-from hived_extender.service.service import Service
-from tests.extender.service.small_cluster import NODES, cluster_spec, filter_body, node, pod_json, spec_text, to_pod
+from hived_extender.machine.service import Service
+from tests.extender.machine.small_cluster import NODES, cluster_spec, filter_body, node, pod_json, spec_text, to_pod
 from tests.stub_server import Request, StubServer
 
 BINDS = 16

@@ -14,17 +14,17 @@ import msgspec
 from hived.values.specs import PodRequest, Rules
 from hived_config.loader import load_text
 from hived_extender.http.server import settle_process, tune_process
-from hived_extender.pods.wire import FilterArgs, Pod, decode_args
+from hived_extender.jobs.wire import FilterArgs, Pod, decode_args
+from hived_extender.machine.service import Service
+from hived_extender.machine.verbs import VerbSettings
 from hived_extender.reconfiguration.change import Change, Disagreement
-from hived_extender.service.service import Service
-from hived_extender.service.verbs import VerbSettings
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, config_text
 from tests.benchmarks.figures import Figures
 from tests.benchmarks.measure import Measurement
 from tests.benchmarks.serve import healthy_node
 from tests.benchmarks.web import names_text, pod_text
 from tests.benchmarks.workload import KINDS, LOW_PRIORITY, SMALLEST, Job, JobKind
-from tests.extender.service.small_cluster import FakeKube
+from tests.extender.machine.small_cluster import FakeKube
 
 CHANGES = 6
 PART = 0.78

@@ -15,9 +15,9 @@ from time import perf_counter_ns, sleep
 from typing import Any, Self
 
 from hived.values.specs import BindInfo, PodRequest, Rules
-from hived_extender.pods.annotations import SCHEDULING_SPEC
-from hived_extender.pods.bind_info import bind_annotations
-from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.bind_info import bind_annotations
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from tests.benchmarks.annotations import spec_json
 from tests.benchmarks.client import Connection, request_bytes
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, config_text

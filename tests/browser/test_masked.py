@@ -8,7 +8,7 @@ import pytest
 from tests.browser.cdp import Browser, Page
 from tests.browser.walk import Link, site
 from tests.extender.http.secured import Files, ReviewServer, Secured, bearer
-from tests.extender.service.small_cluster import SmallCluster, pod_json, spec_text, to_pod
+from tests.extender.machine.small_cluster import SmallCluster, pod_json, spec_text, to_pod
 
 ANN, BOSS = "token-of-ann", "token-of-the-boss"
 USERS: dict[str, dict[str, Any]] = {

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 
 from hived_config.loader import load_text
-from hived_extender.pods.progress import CHECKPOINTED_AT, read_time, write_time
-from hived_extender.service.preemptions import PreemptionPolicy
-from tests.extender.service.small_cluster import SmallCluster, node, spec_text
+from hived_extender.jobs.progress import CHECKPOINTED_AT, read_time, write_time
+from hived_extender.machine.preemptions import PreemptionPolicy
+from tests.extender.machine.small_cluster import SmallCluster, node, spec_text
 
 NOW_S = read_time("2026-01-01T10:00:00Z")
 NAMES = tuple(f"n{number}" for number in range(8))

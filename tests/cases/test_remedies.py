@@ -7,7 +7,7 @@ import pytest
 
 from tests.cases.played import PREFIX, Played, played_on, pod
 from tests.expecting import expect_soon
-from tests.extender.service.small_gangs import koordinator
+from tests.extender.machine.small_gangs import koordinator
 
 pytestmark = pytest.mark.sample(3)
 

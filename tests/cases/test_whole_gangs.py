@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from hived_config.loader import load_text
-from hived_extender.pods.progress import read_time, write_time
+from hived_extender.jobs.progress import read_time, write_time
 from hived_extender.recording.operations import read_scenario
 from hived_extender.recording.record import Recorder
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
-from tests.extender.service.small_cluster import CONFIG, NODES, node_json, to_node, to_pod
-from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+from tests.extender.machine.small_cluster import CONFIG, NODES, node_json, to_node, to_pod
+from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
 
 pytestmark = pytest.mark.sample(3)
 

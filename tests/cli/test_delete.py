@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from hived_cli import main
 from hived_config.loader import load
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.kube.client import PODS, KubeClient, KubeError
-from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_jobs.creation import create_jobs
 from hived_jobs.kinds import plan_documents, read_jobs
 from hived_jobs.submission import Submission

@@ -17,7 +17,7 @@ from hived_extender.api.paths import FILTER_PATH
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.expecting import expect_soon
 from tests.extender.http.secured import Files, ReviewServer, Secured, bearer
-from tests.extender.service.small_cluster import CONFIG, PATIENCE_S, cluster_spec
+from tests.extender.machine.small_cluster import CONFIG, PATIENCE_S, cluster_spec
 from tests.programs import hived
 
 pytestmark = pytest.mark.sample(5)

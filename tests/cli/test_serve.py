@@ -11,8 +11,8 @@ from hived.values.events import Phase
 from hived_cli.serve import CHANGES, Brief
 from hived_extender.kube import logs
 from hived_extender.kube.metrics import Metrics
-from hived_extender.service import cluster_cache
-from hived_extender.service.decision_log import tell_decision
+from hived_extender.machine import cluster_cache
+from hived_extender.machine.verbs import tell_decision
 from hived_jobs import controller
 from tests.places import ROOT
 
@@ -36,8 +36,8 @@ def test_changes_and_warnings_have_a_line_and_nothing_else_has(stream: io.String
     controller.log.info("job train: Completed")
     lines = [line.split(maxsplit=2)[2] for line in stream.getvalue().splitlines()]
     assert lines == [
-        "hived_extender.service.cluster_cache: bound pod=ns/p node=n0",
-        "hived_extender.service.cluster_cache: anything",
+        "hived_extender.machine.cluster_cache: bound pod=ns/p node=n0",
+        "hived_extender.machine.cluster_cache: anything",
         "hived_jobs.controller: job train: Completed",
     ]
 

@@ -21,8 +21,8 @@ from hived_cli.submit import print_forecasts
 from hived_extender.api.waiting import MASKED
 from hived_extender.api.what_if import PodOutcome, Victim, WhatIfResult
 from hived_extender.client.inspection import Inspector
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.kube.client import PODS, KubeClient, KubeError
-from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_jobs import creation
 from hived_jobs.configuration import publish
 from hived_jobs.submission import PlannedJob, PlannedPod

@@ -16,11 +16,11 @@ from click.testing import CliRunner
 from hived_cli import main
 from hived_config.generating.layout import read_layout
 from hived_config.loader import DOCUMENT, Configuration, load_text
-from hived_extender.pods import dialects
-from hived_extender.pods.annotations import SCHEDULING_SPEC, read_spec
-from hived_extender.pods.interpreter import Interpreter
-from hived_extender.pods.wire import Pod
-from hived_extender.quotas.reading import read_tree
+from hived_extender.jobs.annotations import SCHEDULING_SPEC, read_spec
+from hived_extender.jobs.dialects import table
+from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.quotas.tree import read_tree
+from hived_extender.jobs.wire import Pod
 from hived_lab.demo.experiment import Experiment
 from tests.docs.others import FIELDS
 from tests.places import ROOT
@@ -41,7 +41,7 @@ BASE: Object = {
 """The cluster that parts of a configuration are put into."""
 
 JOBS = {"PyTorchJob", "TFJob", "MPIJob", "Job", "JobSet", "Deployment", "ElasticJob", "Pod"}
-GANGS = {f"{kind.group}/{version}" for kind in dialects.KINDS for version in kind.versions}
+GANGS = {f"{kind.group}/{version}" for kind in table.KINDS for version in kind.versions}
 KUBE_SCHEDULER = (ROOT / "config" / "deploy" / "components" / "tls" / "kube-scheduler-config.yaml").read_text()
 KUSTOMIZATION = {
     "apiVersion", "kind", "resources", "components", "namespace", "generatorOptions", "configMapGenerator", "images",

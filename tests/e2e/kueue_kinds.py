@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from hived_extender.kueue.names import KINDS
+from hived_extender.kueue.workloads import KINDS
 from tests.e2e.tools import controller_source
 
 Json = dict[str, Any]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hived_config.skus import GPU_RESOURCE
-from hived_extender.pods.asks import VIRTUAL_CLUSTER
-from hived_extender.pods.dialects import coscheduling_labels, koordinator, kueue
+from hived_extender.jobs.asks import VIRTUAL_CLUSTER
+from hived_extender.jobs.dialects import coscheduling_labels, koordinator, kueue
 from hived_jobs.submission import SCHEDULER
 
 Json = dict[str, Any]

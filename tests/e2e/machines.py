@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import NODES, KubeClient, KubeError
-from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_lab.embedded.nodes import READY, Machine
 
 KUBELET = "embedded.hived/kubelet"

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import PODS, KubeClient, KubeError
-from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
-from hived_extender.pods.wire import ENABLE_LIMIT
 
 RETRY_S = 0.1
 COMPLETED = ("Succeeded", "Failed")

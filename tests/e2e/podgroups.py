@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from hived_extender.pods.dialects import KINDS
-from hived_extender.pods.dialects.kinds import Kind
+from hived_extender.jobs.dialects.description import Kind
+from hived_extender.jobs.dialects.table import KINDS
 
 INTEGER = {"type": "integer", "format": "int32"}
 SPEC = {

@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
-from hived_extender.pods.annotations import SCHEDULING_SPEC
-from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_jobs.submission import Submission
 from tests.expecting import expect_soon
 

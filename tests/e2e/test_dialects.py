@@ -10,9 +10,9 @@ from typing import Any
 import click
 import pytest
 
+from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION
+from hived_extender.jobs.asks import PRIORITY
 from hived_extender.kube.client import NODES, KubeError, pod_path
-from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
-from hived_extender.pods.asks import PRIORITY
 from hived_jobs.records import KIND
 from hived_lab.demo.experiment import Loaded, experiments_folder, load_experiments
 from hived_lab.demo.report import Report

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hived_extender.kube.client import pod_path
-from hived_extender.service.notices import CONDITION_TYPE
+from hived_extender.machine.notices import CONDITION_TYPE
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import POD_LIST, configuration, pod

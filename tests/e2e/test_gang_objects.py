@@ -4,12 +4,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from hived_extender.jobs.dialects.description import Kind, ObjectRef
+from hived_extender.jobs.podgroups import Objects
 from hived_extender.kube import optional_kinds
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
-from hived_extender.pods.dialects.description import ObjectRef
-from hived_extender.pods.dialects.kinds import Kind
-from hived_extender.pods.podgroups import Objects
 from tests.e2e.plane import ControlPlane
 from tests.e2e.podgroups import CUSTOM, DEFINITIONS, definition, path_of
 from tests.e2e.rights import grant_rights, service_kubeconfig

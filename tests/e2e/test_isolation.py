@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from hived_extender.http.webhook import MUTATE_PATH
+from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION
+from hived_extender.jobs.asks import DEVICE_REQUESTS
+from hived_extender.jobs.device_words import VARIABLES
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import pod_path
-from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
-from hived_extender.pods.asks import DEVICE_REQUESTS
-from hived_extender.pods.device_words import VARIABLES
-from hived_extender.pods.wire import ENABLE_LIMIT
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import POD_LIST, Json, configuration, is_bound, pod

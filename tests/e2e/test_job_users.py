@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hived_extender.job_kinds.marks import USER
+from hived_extender.jobs.kinds.marks import USER
 from hived_extender.kube.client import KubeClient, KubeError
 from tests.e2e.plane import ControlPlane
 from tests.places import ROOT

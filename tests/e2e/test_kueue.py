@@ -11,9 +11,8 @@ import pytest
 
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kueue.checks import Said, Write
-from hived_extender.kueue.names import MANAGER
-from hived_extender.kueue.workloads import workload_of
-from hived_extender.kueue.writing import write_state
+from hived_extender.kueue.desk import write_state
+from hived_extender.kueue.workloads import MANAGER, workload_of
 from tests.e2e.cluster import RealCluster
 from tests.e2e.kueue_kinds import DEFINITIONS, Json, definitions
 from tests.e2e.plane import ControlPlane

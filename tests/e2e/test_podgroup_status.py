@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from hived_extender.jobs.dialects import podgroup, volcano
+from hived_extender.jobs.dialects.description import Kind
 from hived_extender.kube.client import KubeError
-from hived_extender.pods.dialects import podgroup, volcano
-from hived_extender.pods.dialects.kinds import Kind
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
 from tests.e2e.podgroups import DEFINITIONS, definition, path_of

@@ -11,7 +11,7 @@ import pytest
 
 from hived_extender.deploy.installation import kinds_of_queues
 from hived_extender.http.webhook import MUTATE_PATH, VALIDATE_PATH
-from hived_extender.job_kinds.gates import GATE
+from hived_extender.jobs.kinds.gates import GATE
 from hived_extender.kube.client import KubeError
 from tests.e2e.cluster import RealCluster
 from tests.e2e.kueue_kinds import DEFINITIONS

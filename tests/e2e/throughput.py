@@ -18,8 +18,8 @@ import urllib.request
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import PODS, KubeClient
-from hived_extender.pods.wire import Pod
 from tests.e2e.accounting import POLICY, Spending, Writes, cpu_s
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import RealCluster

@@ -3,7 +3,7 @@
 import pytest
 
 from hived_extender.kube import lease as election
-from hived_extender.service import leadership
+from hived_extender.machine import leadership
 from tests.extender.kube.lease_clock import LeaseClock
 
 

@@ -6,12 +6,12 @@ from typing import Any, Protocol
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import KubeClient
-from hived_extender.pods.annotations import SCHEDULING_SPEC
-from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
-from tests.extender.service.small_cluster import filter_body, spec_text, wait_until
+from tests.extender.machine.small_cluster import filter_body, spec_text, wait_until
 
 DEADLINE_S = 60.0
 

@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 from hived_config.loader import load_text
 from hived_extender.kube.client import KubeClient
+from hived_extender.machine.service import Service
 from hived_extender.reconfiguration.configurations import Configurations, InForce
 from hived_extender.reconfiguration.stores import ConfigMapStore, Origin, Store, Stored, Version
-from hived_extender.service.service import Service
 from hived_lab.embedded.cluster import EmbeddedCluster
-from tests.extender.service.small_cluster import CONFIG, cluster_spec
+from tests.extender.machine.small_cluster import CONFIG, cluster_spec
 
 FIRST = Version(1, "then", "", "first", CONFIG)
 

@@ -17,15 +17,15 @@ from hived_extender.awaiting import Awaiting, StoppedError
 from hived_extender.http import server
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.lease import LeaseName
+from hived_extender.machine import leadership
 from hived_extender.options import BindingSecretName
 from hived_extender.reconfiguration.stores import TEXT_KEY, ConfigMapName
 from hived_extender.running import start_extender
-from hived_extender.service import leadership
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.processes import free_port
+from tests.extender.machine.small_cluster import CONFIG, cluster_spec, wait_until
+from tests.extender.machine.stored_secrets import Secrets
 from tests.extender.replica import DEADLINE_S, status_of
-from tests.extender.service.small_cluster import CONFIG, cluster_spec, wait_until
-from tests.extender.service.stored_secrets import Secrets
 
 pytestmark = pytest.mark.sample(5)
 

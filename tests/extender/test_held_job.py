@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from hived.values.specs import GroupSpec, MemberSpec, PodSpec
-from hived_extender.job_kinds.job import JobRef
+from hived_extender.jobs.job import JobRef
 from hived_extender.kube.client import KubeClient
-from hived_extender.service.holds import HeldBind
-from hived_extender.service.stimuli import Hold, HoldAsked, HoldsLookedAt, HoldState
+from hived_extender.machine.holds import HeldBind
+from hived_extender.machine.stimuli import Hold, HoldAsked, HoldsLookedAt, HoldState
 from hived_lab.start import Embedded, start_embedded
 from tests.expecting import expect_soon
-from tests.extender.service.small_cluster import CONFIG
+from tests.extender.machine.small_cluster import CONFIG
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 PODS = "/api/v1/namespaces/default/pods"

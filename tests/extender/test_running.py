@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
+from hived_extender.jobs.annotations import BIND_INFO
 from hived_extender.kube.client import KubeClient, pod_path
 from hived_extender.options import BindingSecretName
-from hived_extender.pods.annotations import BIND_INFO
 from hived_extender.running import start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
+from tests.extender.machine.small_cluster import CONFIG, cluster_spec, filter_body, spec_text, wait_until
 from tests.extender.replica import DEADLINE_S, connect, create_pod, metric, place, post, reason_of, start, status_of
-from tests.extender.service.small_cluster import CONFIG, cluster_spec, filter_body, spec_text, wait_until
 
 pytestmark = pytest.mark.sample(6)
 
@@ -156,7 +156,7 @@ def test_a_recovery_that_fails_is_noticed(
     def explode(*_: object) -> None:
         raise IndexError("list out of range")
 
-    monkeypatch.setattr("hived_extender.service.service.Service.lead", explode)
+    monkeypatch.setattr("hived_extender.machine.service.Service.lead", explode)
     with start(config, cluster) as extender:
         assert not extender.wait_ready(DEADLINE_S)
         assert not extender.is_serving
@@ -196,8 +196,8 @@ def test_a_time_to_come_is_warned_of(
     moment: str,
     is_warned: bool,
 ) -> None:
-    monkeypatch.setattr("hived_extender.service.writes.binding_secret.BindingSecret.keys", lambda _: [b"k" * 32])
-    monkeypatch.setattr("hived_extender.service.writes.binding_secret.BindingSecret.changed", lambda _: {})
+    monkeypatch.setattr("hived_extender.machine.writes.binding_secret.BindingSecret.keys", lambda _: [b"k" * 32])
+    monkeypatch.setattr("hived_extender.machine.writes.binding_secret.BindingSecret.changed", lambda _: {})
     with start(config, cluster, binding_secret=BindingSecretName("ns", "keys", moment)):
         pass
     assert is_warned is any("until a time to come" in record.getMessage() for record in caplog.records)

@@ -23,8 +23,8 @@ from hived_extender.kube.client import KubeClient
 from hived_extender.warm import compile_kernels
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.core.kernels.test_linked import PATH
+from tests.extender.machine.small_cluster import CONFIG, cluster_spec, spec_text, wait_until
 from tests.extender.replica import DEADLINE_S, connect, create_pod, place, status_of
-from tests.extender.service.small_cluster import CONFIG, cluster_spec, spec_text, wait_until
 from tests.programs import hived
 
 GROUPS = "/v1/inspect/affinitygroups/"

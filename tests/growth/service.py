@@ -22,19 +22,19 @@ from hived.values.specs import BindInfo, PodRequest, VirtualCellSpec, VirtualClu
 from hived_extender.http import routes
 from hived_extender.http.answers import Question
 from hived_extender.http.routing import Backend, Handler
+from hived_extender.jobs import node_names
+from hived_extender.jobs.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
 from hived_extender.kube import logs
 from hived_extender.kube.client import KubeClient
-from hived_extender.pods import node_names
-from hived_extender.pods.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
-from hived_extender.service.retries import SLICE
-from hived_extender.service.service import Service
+from hived_extender.machine.retries import SLICE
+from hived_extender.machine.service import Service
 from tests.benchmarks.clusters import NODES_PER_RACK, cluster_spec
 from tests.benchmarks.driver import Driver
 from tests.benchmarks.measure import add_all_nodes
 from tests.benchmarks.serve import NOWHERE, healthy_node
 from tests.benchmarks.web import names_text, pod_text
 from tests.benchmarks.workload import HIGH_PRIORITY, LOW_PRIORITY, Job, JobKind, JobSource
-from tests.extender.service.by_hand import ByHand
+from tests.extender.machine.by_hand import ByHand
 from tests.growth.meter import Meter
 
 GANG, NODE, GPU = JobKind(8, 8, 0), JobKind(1, 8, 0), JobKind(1, 1, 0)

@@ -8,9 +8,9 @@ import pytest
 
 from hived_extender.insight import snapshot
 from hived_extender.insight.snapshot import take
-from hived_extender.service.offers import Offers
-from tests.extender.service.small_cluster import SmallCluster, spec_text
-from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+from hived_extender.machine.offers import Offers
+from tests.extender.machine.small_cluster import SmallCluster, spec_text
+from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
 
 PODS = 8
 

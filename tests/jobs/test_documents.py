@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hived.values.errors import UserError
-from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
-from hived_extender.pods.asks import PRIORITY
+from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
+from hived_extender.jobs.asks import PRIORITY
 from hived_jobs.documents import read_documents
 from hived_jobs.submission import PlannedPod, Submission
 from tests.job_files import plan_file

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hived.values.errors import UserError
-from hived_extender.pods import dialects
-from hived_extender.pods.annotations import SCHEDULING_SPEC
-from hived_extender.pods.asks import PRIORITY, VIRTUAL_CLUSTER
-from hived_extender.pods.dialects.koordinator import PREFIX as GANG
-from hived_extender.pods.wire import Pod
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.jobs.dialects import table
+from hived_extender.jobs.dialects.koordinator import PREFIX as GANG
+from hived_extender.jobs.wire import Pod
 from hived_jobs.creation import collection_of
 from hived_jobs.documents import stored_document
 from hived_jobs.kinds import KINDS, NAMES, as_stored, has_all, plan_document, plan_jobs
@@ -106,7 +106,7 @@ def test_a_document_that_is_kept_becomes_the_same_pods_again(kind, plan, submiss
 )
 def test_the_scheduler_understands_which_gang_the_pods_are_in(kind, expected, plan):
     for pod in plan(ALL[kind])[0].pods:
-        said = dialects.describe(msgspec.convert(pod.manifest, Pod), Objects())
+        said = table.describe(msgspec.convert(pod.manifest, Pod), Objects())
         assert said is not None
         assert (str(said.gang), said.minimum, said.task_minimums) == expected
         assert said.task == (pod.role if kind != "ElasticJob" else None)

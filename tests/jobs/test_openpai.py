@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
+from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
 from hived_jobs.submission import Submission
 from tests.job_files import plan_file
 from tests.places import SHARED

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from msgspec import convert
 
 from hived.values.errors import UserError
-from hived_extender.pods import dialects
-from hived_extender.pods.annotations import SCHEDULING_SPEC, pod_request
-from hived_extender.pods.dialects.kinds import NoObjects
-from hived_extender.pods.wire import Pod
+from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
+from hived_extender.jobs.dialects import table
+from hived_extender.jobs.dialects.description import NoObjects
+from hived_extender.jobs.wire import Pod
 from hived_jobs.submission import Submission
 from tests.job_files import plan_file
 
@@ -54,7 +54,7 @@ def test_a_pod_without_a_spec_keeps_its_gang_and_says_what_the_command_line_does
     assert metadata["labels"] == gang
     assert (spec["schedulerName"], spec["priorityClassName"]) == ("hivedscheduler-ds-research", "hived-opportunistic")
     assert spec["containers"] == yaml.safe_load(POD)["spec"]["containers"]
-    assert dialects.describe(convert(pod.manifest, Pod), NoObjects()).gang.name == "g"
+    assert table.describe(convert(pod.manifest, Pod), NoObjects()).gang.name == "g"
 
 
 def test_a_pod_that_says_nothing_is_left_to_its_namespace(write, submission):

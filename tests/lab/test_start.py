@@ -17,6 +17,7 @@ from hived_cli import main
 from hived_extender.kube.client import pod_path
 from hived_lab.start import Embedded, start_embedded
 from tests.expecting import expect_soon
+from tests.extender.machine.small_cluster import CONFIG, NODES, spec_text
 from tests.extender.replica import (
     DEADLINE_S,
     connect,
@@ -24,7 +25,6 @@ from tests.extender.replica import (
     metric,
     status_of,
 )
-from tests.extender.service.small_cluster import CONFIG, NODES, spec_text
 from tests.programs import hived
 
 pytestmark = pytest.mark.sample(3)
@@ -38,7 +38,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_an_embedded_cluster_whose_extender_fails_does_not_start(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hived_extender.service.service.Service.lead", lambda *_: 1 / 0)
+    monkeypatch.setattr("hived_extender.machine.service.Service.lead", lambda *_: 1 / 0)
     with pytest.raises(UserError, match="the extender has not become ready"), start_embedded(config):
         pass
 

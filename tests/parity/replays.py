@@ -6,8 +6,7 @@ from pathlib import Path
 
 from hived_config.loader import load_cluster
 from hived_extender.recording.operations import read_scenario
-from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
-from hived_extender.recording.traces import Json, encode_record
+from hived_extender.recording.replay import CoreScheduler, Json, Replay, StateDetail, encode_record
 
 
 def replay_on_core(folder: Path, name: str) -> Iterator[Json]:

@@ -10,21 +10,20 @@ from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
+from hived_extender.jobs.dialects.description import ObjectRef
+from hived_extender.jobs.wire import Node, Pod
 from hived_extender.kube.client import KubeError
-from hived_extender.pods.dialects.description import ObjectRef
-from hived_extender.pods.wire import Node, Pod
-from hived_extender.service import acceptance, emptied, gang_notices, preemptions, retries
-from hived_extender.service.core import Core
-from hived_extender.service.effects import Announce, Write
-from hived_extender.service.machine import Machine
-from hived_extender.service.outbox import TimerKey
-from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.runner import Writes
-from hived_extender.service.service import Service
-from hived_extender.service.stimuli import TimeCame, TryWaiting
-from tests.extender.service.by_hand import ByHand
-from tests.extender.service.small_cluster import NODES, FakeKube, Json, cluster_spec, to_pod
-from tests.extender.service.small_gangs import RULES
+from hived_extender.machine import acceptance, emptied, gang_notices, preemptions, retries
+from hived_extender.machine.core import Core
+from hived_extender.machine.effects import Announce, TimerKey, Write
+from hived_extender.machine.machine import Machine
+from hived_extender.machine.preemptions import PreemptionPolicy
+from hived_extender.machine.runner import Writes
+from hived_extender.machine.service import Service
+from hived_extender.machine.stimuli import TimeCame, TryWaiting
+from tests.extender.machine.by_hand import ByHand
+from tests.extender.machine.small_cluster import NODES, FakeKube, Json, cluster_spec, to_pod
+from tests.extender.machine.small_gangs import RULES
 
 
 class Api(FakeKube):

@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hived_extender.pods.annotations import SCHEDULING_SPEC
-from hived_extender.pods.dialects import native_podgroup, podgroup, volcano, yunikorn
-from hived_extender.pods.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
-from hived_extender.pods.dialects.description import MatchPolicy, ObjectRef
-from hived_extender.pods.dialects.kinds import Kind
-from tests.extender.service.small_cluster import Json, spec_text
-from tests.extender.service.small_gangs import koordinator
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.dialects import native_podgroup, podgroup, volcano, yunikorn
+from hived_extender.jobs.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
+from hived_extender.jobs.dialects.description import Kind, MatchPolicy, ObjectRef
+from tests.extender.machine.small_cluster import Json, spec_text
+from tests.extender.machine.small_gangs import koordinator
 from tests.property.choices import Choices
 
 NAMESPACES = {"ns": "a", "other": "b"}

@@ -8,12 +8,12 @@ from hived.cells.state import GroupState
 from hived.scheduler import check_invariants
 from hived.values.errors import UserError
 from hived.values.specs import BindInfo
-from hived_extender.pods.bind_info import bind_info
-from hived_extender.pods.dialects.description import GangKey, MatchPolicy, ObjectRef
-from hived_extender.service.gangs.plans import Round
-from hived_extender.service.gangs.rounds import Alone
-from hived_extender.service.pods import PodRecord, PodState
-from tests.extender.service.small_cluster import Json, to_pod
+from hived_extender.jobs.bind_info import bind_info
+from hived_extender.jobs.dialects.description import GangKey, MatchPolicy, ObjectRef
+from hived_extender.machine.gangs.plans import Round
+from hived_extender.machine.gangs.rounds import Alone
+from hived_extender.machine.pods import PodRecord, PodState
+from tests.extender.machine.small_cluster import Json, to_pod
 from tests.property.gang_cluster import Api, Replica
 from tests.property.gang_jobs import NAMESPACES, NODE_SIZE, Gang, Job, Template
 from tests.property.gang_scheduler import KubeScheduler

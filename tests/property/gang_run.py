@@ -5,8 +5,8 @@ After every operation all of `gang_rules` must hold.
 
 from collections.abc import Callable, Iterable
 
-from hived_extender.pods.dialects.description import ObjectRef
-from tests.extender.service.small_cluster import Json
+from hived_extender.jobs.dialects.description import ObjectRef
+from tests.extender.machine.small_cluster import Json
 from tests.property.choices import Choices
 from tests.property.gang_cluster import Api, Replica
 from tests.property.gang_jobs import Job, Template, make_job, manifest

@@ -7,8 +7,8 @@ volumes. An answer with a node is bound at once or later; a binding that is held
 from concurrent.futures import Future
 
 from hived.values.errors import UserError
-from hived_extender.pods.wire import BindArgs, Node
-from tests.extender.service.small_cluster import Json, filter_args, node_json, preempt_args, to_node
+from hived_extender.jobs.wire import BindArgs, Node
+from tests.extender.machine.small_cluster import Json, filter_args, node_json, preempt_args, to_node
 from tests.property.choices import Choices
 from tests.property.gang_cluster import Api, Replica, healthy_nodes
 from tests.property.gang_jobs import NODE_SIZE, TAINT, Template

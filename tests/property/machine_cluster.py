@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any
 
+from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeError
-from hived_extender.pods.wire import Pod
-from tests.extender.service.small_cluster import FakeKube, Json, node_json, to_pod
+from tests.extender.machine.small_cluster import FakeKube, Json, node_json, to_pod
 
 REFUSED = (
     (404, "NotFound"), (409, "Conflict"), (429, "TooManyRequests"), (500, "InternalError"), (403, "Forbidden"),

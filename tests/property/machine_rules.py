@@ -6,11 +6,11 @@ from hived.cells.state import GroupState
 from hived.life.status import snapshot
 from hived.scheduler import check_invariants
 from hived.values.specs import BindInfo
-from hived_extender.pods.annotations import BIND_INFO
-from hived_extender.pods.bind_info import bind_info
-from hived_extender.pods.progress import read_progress
-from hived_extender.service import announcements, preemptions, rewrites, wakes
-from hived_extender.service.effects import (
+from hived_extender.jobs.annotations import BIND_INFO
+from hived_extender.jobs.bind_info import bind_info
+from hived_extender.jobs.progress import read_progress
+from hived_extender.machine import announcements, bound_pods, preemptions, retries
+from hived_extender.machine.effects import (
     AnnotatePod,
     Announce,
     BindPod,
@@ -19,9 +19,9 @@ from hived_extender.service.effects import (
     TouchPod,
     WriteStatuses,
 )
-from hived_extender.service.machine import Machine
-from hived_extender.service.pods import PodState
-from tests.extender.service.small_cluster import Json, to_pod
+from hived_extender.machine.machine import Machine
+from hived_extender.machine.pods import PodState
+from tests.extender.machine.small_cluster import Json, to_pod
 from tests.property.machine_cluster import Api
 from tests.property.machine_twins import Broken, Machines
 
@@ -56,9 +56,9 @@ def _check_under_way(machines: Machines) -> None:
     machine, counts = machines.first, Counter(type(sent.effects[0]) for sent in machines.sent)
     told = machine.announcements
     known = {
-        TouchPod: (machine._wakes._under_way, wakes.AT_ONCE),
+        TouchPod: (machine._wakes._under_way, retries.AT_ONCE),
         EvictPod: (machine.preemptions._under_way, preemptions.AT_ONCE),
-        AnnotatePod: (len(machine.cache.bound.rewrites._under_way), rewrites.AT_ONCE),
+        AnnotatePod: (len(machine.cache.bound.rewrites._under_way), bound_pods.AT_ONCE),
         Announce: (len(told._under_way) + told._orphan_count, announcements.AT_ONCE),
     }
     for kind, (count, most) in known.items():

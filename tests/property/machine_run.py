@@ -9,32 +9,15 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from hived.life.status import snapshot
+from hived_extender.jobs.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
+from hived_extender.jobs.progress import CHECKPOINTED_AT, MAY_MOVE, write_time
+from hived_extender.jobs.wire import BindArgs, FilterResult
 from hived_extender.kube.client import KubeError
-from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
-from hived_extender.pods.progress import CHECKPOINTED_AT, MAY_MOVE, write_time
-from hived_extender.pods.wire import BindArgs, FilterResult
-from hived_extender.service.effects import (
-    Awaits,
-)
-from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.stimuli import (
-    BindAsked,
-    Deposed,
-    FilterAsked,
-    NodeSeen,
-    PreemptAsked,
-    TimeCame,
-    TryWaiting,
-)
-from tests.extender.service.small_cluster import (
-    NODES,
-    Json,
-    filter_args,
-    node_json,
-    preempt_args,
-    spec_text,
-)
-from tests.extender.service.small_gangs import koordinator
+from hived_extender.machine.effects import Awaits
+from hived_extender.machine.preemptions import PreemptionPolicy
+from hived_extender.machine.stimuli import BindAsked, Deposed, FilterAsked, NodeSeen, PreemptAsked, TimeCame, TryWaiting
+from tests.extender.machine.small_cluster import NODES, Json, filter_args, node_json, preempt_args, spec_text
+from tests.extender.machine.small_gangs import koordinator
 from tests.property.choices import Choices
 from tests.property.machine_cluster import REFUSED, SILENT, manifest, with_devices
 from tests.property.machine_surroundings import CONFIGURATIONS, Surroundings

@@ -9,17 +9,13 @@ from copy import deepcopy
 from msgspec.structs import replace
 
 from hived_config.loader import Configuration, load_text
+from hived_extender.jobs.readings import Reading, Texts
+from hived_extender.jobs.wire import Node, Pod, PodMetadata
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.metrics import Metrics
-from hived_extender.pods.readings import Reading, Texts
-from hived_extender.pods.wire import Node, Pod, PodMetadata
-from hived_extender.service.effects import (
-    KeepChanged,
-    ReadPod,
-    WriteStatuses,
-)
-from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.stimuli import (
+from hived_extender.machine.effects import KeepChanged, ReadPod, WriteStatuses
+from hived_extender.machine.preemptions import PreemptionPolicy
+from hived_extender.machine.stimuli import (
     BindAsked,
     Elected,
     NodeSeen,
@@ -30,16 +26,9 @@ from hived_extender.service.stimuli import (
     TryWaiting,
     Wrote,
 )
-from hived_extender.service.writes.writer import Writer
-from tests.extender.service.small_cluster import (
-    CONFIG,
-    NODES,
-    Json,
-    node_json,
-    to_node,
-    to_pod,
-)
-from tests.extender.service.small_gangs import RULES
+from hived_extender.machine.writes.writer import Writer
+from tests.extender.machine.small_cluster import CONFIG, NODES, Json, node_json, to_node, to_pod
+from tests.extender.machine.small_gangs import RULES
 from tests.property.machine_cluster import Api, Unreliable, with_devices
 from tests.property.machine_rules import check, check_equal, check_rest
 from tests.property.machine_twins import Broken, Machines, Sent, shown

@@ -8,12 +8,11 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived_config.loader import Configuration
-from hived_extender.pods.dialects.kinds import NoObjects
-from hived_extender.pods.interpreter import Interpreter
-from hived_extender.pods.proofs import Prover
-from hived_extender.pods.wire import BindArgs
-from hived_extender.reconfiguration.successor import Successor
-from hived_extender.service.effects import (
+from hived_extender.jobs.dialects.description import NoObjects
+from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.proofs import Prover
+from hived_extender.jobs.wire import BindArgs
+from hived_extender.machine.effects import (
     AnnotatePod,
     Announce,
     Awaits,
@@ -21,14 +20,15 @@ from hived_extender.service.effects import (
     Effect,
     EvictPod,
     HoldBindings,
+    Now,
     ReleaseBindings,
     TouchPod,
     Write,
 )
-from hived_extender.service.machine import Machine
-from hived_extender.service.outbox import Now
-from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.stimuli import Configured, Stimulus, Switched, Wrote
+from hived_extender.machine.machine import Machine
+from hived_extender.machine.preemptions import PreemptionPolicy
+from hived_extender.machine.stimuli import Configured, Stimulus, Switched, Wrote
+from hived_extender.reconfiguration.successor import Successor
 
 KEYS = (b"0123456789abcdef",)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hived.life.invariants import broken_rule
 from hived.values.decisions import Bind
 from hived.values.specs import PodSpec
-from hived_extender.job_kinds.job import JobState, uid_of
+from hived_extender.jobs.job import JobState, uid_of
 from hived_extender.queues.book import Step
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.queues import Queues

@@ -7,11 +7,10 @@ from typing import Any
 import msgspec
 
 from hived.values.specs import ClusterSpec
+from hived_extender.jobs.quotas.tree import Quota, QuotaTree, read_tree
+from hived_extender.jobs.quotas.usage import EPSILON
 from hived_extender.queues.own_schedule import OwnSchedule
 from hived_extender.queues.units import Unit
-from hived_extender.quotas.reading import read_tree
-from hived_extender.quotas.tree import Quota, QuotaTree
-from hived_extender.quotas.usage import EPSILON
 
 GPU = "nvidia.com/gpu"
 JOBS = "kube-queue/max-jobs"

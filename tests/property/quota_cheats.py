@@ -18,14 +18,13 @@ from random import Random
 
 from hived.values.decisions import Bind
 from hived.values.errors import UserError
-from hived_extender.quotas.naming import LABELS
-from hived_extender.quotas.tree import QuotaTree
-from hived_extender.service.quota_bound import Charge
-from hived_extender.service.stimuli import Hold, HoldDropped, HoldsLookedAt, HoldState, QuotasFollowed
-from tests.extender.quotas.trees import GPU, quota, tree
-from tests.extender.service.small_cluster import Json, spec_text
-from tests.extender.service.small_gangs import koordinator
-from tests.extender.service.small_jobs import SmallJobCluster, hold
+from hived_extender.jobs.quotas.tree import LABELS, QuotaTree
+from hived_extender.machine.quota_bound import Charge
+from hived_extender.machine.stimuli import Hold, HoldDropped, HoldsLookedAt, HoldState, QuotasFollowed
+from tests.extender.jobs.quotas.trees import GPU, quota, tree
+from tests.extender.machine.small_cluster import Json, spec_text
+from tests.extender.machine.small_gangs import koordinator
+from tests.extender.machine.small_jobs import SmallJobCluster, hold
 
 MAX_JOBS = "kube-queue/max-jobs"
 PRIORITY = "hivedscheduler.microsoft.com/priority"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.extender.service.small_cluster import NODES
-from tests.extender.service.small_gangs import koordinator
+from tests.extender.machine.small_cluster import NODES
+from tests.extender.machine.small_gangs import koordinator
 from tests.property.choices import Choices, Seeded
 from tests.property.examples import examples
 from tests.property.timed_scheduler import CPUS, TimedScheduler

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from hived_extender.service.effects import EvictPod
-from tests.extender.service.small_gangs import koordinator
+from hived_extender.machine.effects import EvictPod
+from tests.extender.machine.small_gangs import koordinator
 from tests.property.choices import Choices, Drawn, Seeded
 from tests.property.examples import examples
 from tests.property.gang_jobs import NAMESPACES, NODE_SIZE, Gang, Job, Template, make_job

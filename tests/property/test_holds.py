@@ -17,14 +17,14 @@ from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
 from hived.values.specs import Rules
 from hived_config.loader import load_text
-from hived_extender.pods.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
+from hived_extender.machine.stimuli import Hold, HoldsLookedAt, HoldState
 from hived_extender.recording.operations import STAND_IN, read_scenario
 from hived_extender.recording.record import Recorder
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
-from hived_extender.service.stimuli import Hold, HoldsLookedAt, HoldState
-from tests.extender.service.small_cluster import CONFIG, NODES, node, spec_text
-from tests.extender.service.small_gangs import koordinator
-from tests.extender.service.small_jobs import SmallJobCluster, hold, job
+from tests.extender.machine.small_cluster import CONFIG, NODES, node, spec_text
+from tests.extender.machine.small_gangs import koordinator
+from tests.extender.machine.small_jobs import SmallJobCluster, hold, job
 
 STEPS = 60
 JOBS = ("j0", "j1", "j2")

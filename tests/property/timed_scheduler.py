@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from typing import Any
 
 from hived.values.errors import UserError
-from hived_extender.service.acceptance import HELD_S
-from tests.extender.service.small_cluster import NODES, Json, node_json, to_node, to_pod
-from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+from hived_extender.machine.acceptance import HELD_S
+from tests.extender.machine.small_cluster import NODES, Json, node_json, to_node, to_pod
+from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
 from tests.property.choices import Choices
 
 BACKOFF_S = (1.0, 2.0, 4.0, 8.0, 10.0)

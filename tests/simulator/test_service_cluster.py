@@ -24,12 +24,12 @@ from hived.values.specs import ClusterSpec, PodRequest, Rules, WorkTimes
 from hived_config.loader import Configuration
 from hived_config.rules import PodRules
 from hived_config.settings import Settings
-from hived_extender.pods.annotations import SCHEDULING_SPEC, spec_fields
-from hived_extender.pods.interpreter import Interpreter
-from hived_extender.pods.progress import CHECKPOINTED_AT
-from hived_extender.pods.proofs import Prover
-from hived_extender.pods.readings import Texts
-from hived_extender.pods.wire import (
+from hived_extender.jobs.annotations import SCHEDULING_SPEC, spec_fields
+from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.progress import CHECKPOINTED_AT
+from hived_extender.jobs.proofs import Prover
+from hived_extender.jobs.readings import Texts
+from hived_extender.jobs.wire import (
     ENABLE_LIMIT,
     BindArgs,
     FilterArgs,
@@ -40,12 +40,10 @@ from hived_extender.pods.wire import (
     PreemptResult,
     decode_args,
 )
-from hived_extender.reconfiguration.successor import Successor
-from hived_extender.service.effects import Awaits, BindPod
-from hived_extender.service.machine import Machine
-from hived_extender.service.outbox import Now
-from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.stimuli import (
+from hived_extender.machine.effects import Awaits, BindPod, Now
+from hived_extender.machine.machine import Machine
+from hived_extender.machine.preemptions import PreemptionPolicy
+from hived_extender.machine.stimuli import (
     BindAsked,
     Elected,
     FilterAsked,
@@ -57,6 +55,7 @@ from hived_extender.service.stimuli import (
     Switched,
     Wrote,
 )
+from hived_extender.reconfiguration.successor import Successor
 from hived_simulator.clusters import Displaced
 from hived_simulator.hived_cluster import HivedCluster, Owned
 from hived_simulator.loop import Manner

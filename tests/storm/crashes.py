@@ -20,15 +20,15 @@ from typing import Any
 
 from hived.life import status
 from hived_config.loader import load_text
+from hived_extender.jobs.wire import Node, Pod
 from hived_extender.kube.client import NODES, KubeClient
 from hived_extender.kube.metrics import Metrics
-from hived_extender.pods.wire import Node, Pod
+from hived_extender.machine.service import Service
 from hived_extender.reconfiguration.stores import ConfigMapStore, Stored
-from hived_extender.service.service import Service
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.http_proxy import HttpProxy, Side
 from tests.expecting import expect_soon
-from tests.extender.service.small_cluster import FakeKube
+from tests.extender.machine.small_cluster import FakeKube
 from tests.property.choices import Choices, Seeded
 from tests.storm.busy_cluster import CONFIG, GROUPS, call
 from tests.storm.changes import changed

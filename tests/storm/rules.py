@@ -5,7 +5,7 @@ from typing import Any
 
 from hived.cells.state import State
 from hived.scheduler import check_invariants
-from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
+from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION
 from tests.storm.switch_recorder import groups_of, leaves
 from tests.storm.traffic import is_running
 

@@ -11,11 +11,11 @@ from typing import Any
 from hived.cells.state import State
 from hived.life import status
 from hived.values.specs import MIN_GUARANTEED_PRIORITY
-from hived_extender.pods.wire import PreemptArgs, PreemptResult
+from hived_extender.jobs.wire import PreemptArgs, PreemptResult
+from hived_extender.machine.machine import Machine
+from hived_extender.machine.service import Service
+from hived_extender.machine.stimuli import Stimulus, Switched
 from hived_extender.reconfiguration.judging import Verdict
-from hived_extender.service.machine import Machine
-from hived_extender.service.service import Service
-from hived_extender.service.stimuli import Stimulus, Switched
 
 Json = dict[str, Any]
 Groups = Mapping[str, Json]

@@ -17,7 +17,7 @@ from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.http_proxy import Hold, HttpProxy, Side
 from tests.expecting import expect_soon
-from tests.extender.service.small_cluster import PATIENCE_S
+from tests.extender.machine.small_cluster import PATIENCE_S
 from tests.storm.busy_cluster import CONFIG, call
 from tests.storm.crashes import CONFIG_MAP, KilledService
 from tests.storm.documents import first_document, text_of, vcs

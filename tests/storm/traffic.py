@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.dialects import podgroup
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
-from hived_extender.pods.annotations import SCHEDULING_SPEC
-from hived_extender.pods.dialects import podgroup
-from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.lab.embedded.helpers import fail_node, recover_node

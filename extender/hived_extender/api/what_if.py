@@ -3,7 +3,7 @@
 import msgspec
 
 from hived_extender.api.waiting import Certificate
-from hived_extender.pods.wire import Pod
+from hived_extender.jobs.wire import Pod
 
 
 class WhatIfArgs(msgspec.Struct):

@@ -3,13 +3,10 @@
 from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY
 from hived_extender.api.defrag import DefragPlan, Inputs, Move
-from hived_extender.defrag.causes import LIMITS
-from hived_extender.defrag.checking import placement_of, refusals
 from hived_extender.defrag.collecting import Collected
-from hived_extender.defrag.limits import Limits
-from hived_extender.defrag.planner import NOTHING_POSSIBLE, PLAN, Task, job_shapes, plan
-from hived_extender.defrag.states import read_groups, spec_of
-from hived_extender.service.stimuli import MoveOrder
+from hived_extender.defrag.execution import placement_of, read_groups, refusals, spec_of
+from hived_extender.defrag.planner import LIMITS, NOTHING_POSSIBLE, PLAN, Limits, Task, job_shapes, plan
+from hived_extender.machine.stimuli import MoveOrder
 
 __all__ = ["LIMITS", "NOTHING_POSSIBLE", "PLAN", "checked_orders", "head", "names_of_jobs", "plan_for"]
 

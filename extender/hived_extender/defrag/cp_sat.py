@@ -14,8 +14,8 @@ from ortools.sat.python import cp_model
 
 from hived_extender.defrag import search
 from hived_extender.defrag.packing import pods_of
-from hived_extender.defrag.parts import upper_bound
 from hived_extender.defrag.puzzle import Puzzle, Solution, cost_of, parts_of
+from hived_extender.defrag.search import upper_bound
 
 TIME = 10.0
 """CP-SAT's deterministic time for each goal, about as many seconds."""

@@ -4,9 +4,14 @@ First comes a *sketch*: all groups that move leave at once, and the wanted thing
 place of each group on the nodes that the solution says. So the leaf cells of each group are known. Then comes a
 *rehearsal*, move by move, as a service makes them: a group leaves, and comes back to these very cells. The wanted
 things come last, and are asked for as anybody would ask.
+
+The state that inputs describe: a core that was told of the same nodes, pods and reservations as the service's.
+
+A plan that was made before, against the inputs of now.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 import numpy as np
@@ -14,16 +19,148 @@ import numpy as np
 from hived.cells.state import NO_GROUP, State
 from hived.cells.topology import NO_CELL, BoolArray, Chain, IntArray
 from hived.life.groups import bind_info_for
-from hived.scheduler import handle
+from hived.scheduler import handle, new_state
 from hived.values.decisions import Applied, Bind, Decision, Preempt
 from hived.values.errors import UserError
-from hived.values.events import Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
-from hived.values.specs import MIN_GUARANTEED_PRIORITY, BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec
-from hived_extender.api.defrag import PlannedPod, WantedOutcome
-from hived_extender.defrag.model import View
-from hived_extender.defrag.puzzle import NO_BINS, Puzzle, Solution
-from hived_extender.defrag.states import Copy, Running
-from hived_extender.defrag.wants import Shape
+from hived.values.events import (
+    GroupReserved,
+    LeavesLost,
+    NodeHealthChanged,
+    Offer,
+    Phase,
+    PodAllocated,
+    PodDeleted,
+    ScheduleRequested,
+)
+from hived.values.specs import (
+    MIN_GUARANTEED_PRIORITY,
+    BindInfo,
+    ClusterSpec,
+    GroupSpec,
+    MemberSpec,
+    PodPlacement,
+    PodRequest,
+    PodSpec,
+    WorkTimes,
+)
+from hived_extender.api.defrag import DefragPlan, InputGroup, InputPod, Inputs, Move, PlannedPod, WantedOutcome
+from hived_extender.defrag.collecting import KubeFacts
+from hived_extender.defrag.model import View, views_for
+from hived_extender.defrag.puzzle import NO_BINS, Puzzle, Shape, Solution, read_wants
+from hived_extender.jobs.annotations import read_spec
+from hived_extender.machine.core import Placed, in_replay_order
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A group of the inputs: the requests of its pods, with their places, and its entry there."""
+
+    name: str
+    requests: tuple[PodRequest, ...]
+    infos: tuple[BindInfo, ...]
+    entry: InputGroup
+
+
+class Copy(msgspec.Struct, frozen=True):
+    """A state of its own, made of inputs. `refused` are groups whose place cannot be, with why; they are left
+    out. `at` is the time of the inputs. `facts` are about Kubernetes' own rules, None where nothing is known.
+    """
+
+    state: State
+    running: Mapping[str, Running]
+    refused: Mapping[str, str]
+    at: float
+    facts: KubeFacts | None = None
+
+
+def read_groups(inputs: Inputs) -> dict[str, Running]:
+    """The groups by name. Raises UserError for a spec that cannot be read, or a pod without a place of its group."""
+    found: dict[str, Running] = {}
+    for entry in inputs.groups:
+        spec = spec_of(entry.spec)
+        if spec.group.name in found:
+            raise UserError(f"affinity group {spec.group.name} is listed twice")
+        found[spec.group.name] = _running(spec, entry)
+    return found
+
+
+def spec_of(fields: Mapping[str, object]) -> PodSpec:
+    """A spec as `pods.annotations.spec_fields` writes it. Raises UserError."""
+    spec = read_spec(msgspec.json.encode(fields).decode(), ignores_by_default=True)
+    beside = fields.get("beside", "")
+    return spec if not isinstance(beside, str) or not beside else replace(spec, beside=beside)
+
+
+def copy_of(cluster: ClusterSpec, inputs: Inputs) -> Copy:
+    """A state that was told of all inputs. Cost O(cells + pods)."""
+    running = read_groups(inputs)
+    state = new_state(cluster)
+    bad = frozenset(inputs.bad_nodes)
+    for node in state.topology.node_names:
+        if node not in bad:
+            handle(state, NodeHealthChanged(node, True))
+    refused: dict[str, str] = {}
+    for placed in in_replay_order(_placed(running.values())):
+        try:
+            handle(state, PodAllocated(placed.request, placed.info, times=placed.times))
+        except UserError as error:
+            refused[placed.request.spec.group.name] = error.message
+    for loss in inputs.losses:
+        handle(state, LeavesLost(loss.node, loss.leaf_type, loss.count, loss.known))
+    for name in sorted(name for name, group in running.items() if group.entry.is_reserved):
+        try:
+            handle(state, GroupReserved(running[name].requests, running[name].infos[0]))
+        except UserError as error:
+            refused[name] = error.message
+    return Copy(state, running, refused, inputs.at, _facts(state, inputs))
+
+
+def _facts(state: State, inputs: Inputs) -> KubeFacts | None:
+    """Raises UserError for facts that cannot be read."""
+    if inputs.rules is None:
+        return None
+    arrays, names = state.arrays, state.topology.node_names
+    is_leaf = (arrays.level == 1) & (arrays.vc == NO_CELL)
+    leaf_counts = np.bincount(arrays.node[is_leaf], minlength=len(names)).astype(np.int32)
+    try:
+        return KubeFacts(inputs.rules, names, leaf_counts)
+    except (msgspec.ValidationError, IndexError) as error:
+        raise UserError(f"the rules of the inputs cannot be read: {error}") from None
+
+
+def _placed(groups: Iterable[Running]) -> Iterator[Placed]:
+    for group in groups:
+        if not group.entry.is_reserved:
+            times = WorkTimes(group.entry.started_at, group.entry.checkpointed_at)
+            yield from (Placed(*one, times) for one in zip(group.requests, group.infos, strict=True))
+
+
+def _running(spec: PodSpec, entry: InputGroup) -> Running:
+    places = tuple(tuple(PodPlacement(one.node, one.cells, one.types) for one in size) for size in entry.places)
+    known = {(one.node, one.leaf_cell_indices) for size in places for one in size}
+    specs: dict[int, PodSpec] = {}
+    requests, infos = [], []
+    for pod in entry.pods:
+        size = len(pod.cells)
+        if (pod.node, pod.cells) not in known:
+            raise UserError(
+                f"pod {pod.namespace}/{pod.name} is not at a place of its affinity group {spec.group.name}: "
+                f"{pod.node} {list(pod.cells)} is not among its places"
+            )
+        if size not in specs:
+            specs[size] = _sized(spec, size)
+        requests.append(_request(pod, specs[size]))
+        infos.append(BindInfo(pod.node, pod.cells, entry.chain, places))
+    if not requests:
+        raise UserError(f"affinity group {spec.group.name} has no pods")
+    return Running(spec.group.name, tuple(requests), tuple(infos), entry)
+
+
+def _request(pod: InputPod, spec: PodSpec) -> PodRequest:
+    return PodRequest(pod.uid, pod.name, pod.namespace, spec)
+
+
+def _sized(spec: PodSpec, size: int) -> PodSpec:
+    return spec if spec.leaf_cell_count == size else replace(spec, leaf_cell_count=size)
 
 
 class Failed(UserError):
@@ -301,3 +438,78 @@ class Requests:
             within_cell=within,
         )
         return [PodRequest(name, name, "", spec)]
+
+
+def refusals(cluster: ClusterSpec, inputs: Inputs, plan: DefragPlan, movable: Collection[str]) -> list[str]:
+    """Why a plan does not hold any more, move by move; empty if it does. Cost: a copy of the core."""
+    copy = copy_of(cluster, inputs)
+    rehearsal = Rehearsal(copy)
+    for move in plan.moves:
+        group = copy.running.get(move.group)
+        if group is None or move.group in copy.refused:
+            return [f"affinity group {move.group} does not run any more"]
+        if {(info.node, info.leaf_cell_indices) for info in group.infos} != {(one.node, one.cells) for one in move.was}:
+            return [f"affinity group {move.group} is not where it was"]
+        if not group.entry.may_move and group.requests[0].spec.virtual_cluster not in movable:
+            return [f"affinity group {move.group} does not allow to be moved"]
+    for step in sorted({move.step for move in plan.moves}):
+        try:
+            _make(rehearsal, [move for move in plan.moves if move.step == step])
+        except (Failed, UserError) as error:
+            return [error.message]
+    jobs = _jobs(inputs)
+    return [
+        reason
+        for number, wanted in enumerate(plan.wanted)
+        if wanted.is_met and (reason := _unmet(rehearsal, plan.vc, number, wanted, jobs))
+    ]
+
+
+def placement_of(places: Collection[PlannedPod], chain: str) -> BindInfo:
+    """The bind info of the places of a group; smaller pods first. Raises UserError if there are none."""
+    sizes: dict[int, list[PodPlacement]] = {}
+    for place in places:
+        sizes.setdefault(len(place.cells), []).append(PodPlacement(place.node, place.cells, place.types))
+    members = tuple(tuple(sizes[size]) for size in sorted(sizes))
+    if not members:
+        raise UserError("the plan names no new place for a guaranteed group")
+    return BindInfo(members[0][0].node, members[0][0].leaf_cell_indices, chain, members)
+
+
+def _make(rehearsal: Rehearsal, moves: Collection[Move]) -> None:
+    """Make the moves of one step. Raises UserError."""
+    for move in moves:
+        rehearsal.leave(move.group)
+    for move in moves:
+        if move.is_guaranteed:
+            rehearsal.come(move.group, placement_of(move.becomes, rehearsal.running[move.group].entry.chain))
+
+
+def _jobs(inputs: Inputs) -> dict[str, list[PodRequest]]:
+    return {
+        job.name: [PodRequest(f"wanted/{job.name}/{i}", job.name, "", spec_of(one)) for i, one in enumerate(job.specs)]
+        for job in inputs.waiting
+    }
+
+
+def _unmet(
+    rehearsal: Rehearsal, vc: str, number: int, wanted: WantedOutcome, jobs: Mapping[str, list[PodRequest]]
+) -> str:
+    """Why something wanted has no room after the moves, "" if it has."""
+    try:
+        shape = Shape(wanted.shape, job=wanted.shape) if wanted.shape in jobs else read_wants((wanted.shape,))[0]
+    except UserError:
+        return f"job {wanted.shape} does not wait any more"
+    requests = jobs[shape.job] if shape.job else _requests(rehearsal.state, vc, number, shape)
+    if rehearsal.want(shape, requests).is_met:
+        return ""
+    facts = rehearsal.facts
+    why = rehearsal.kept_out or (
+        "" if facts is None else next(filter(None, (facts.obstacle(one, ()) for one in requests)), "")
+    )
+    return f"there would be no room for {wanted.shape} after the moves" + (f" ({why})" if why else "")
+
+
+def _requests(state: State, vc: str, number: int, shape: Shape) -> list[PodRequest]:
+    view = max(views_for(state, vc, shape), key=lambda one: (state.topology.view_leaf_counts[one], -one))
+    return list(Requests(vc, View(state, view).chain, {})(number, shape))

@@ -10,8 +10,7 @@ from hived.cells.topology import NO_CELL, BoolArray, Chain, IntArray, LongArray
 from hived.cells.views import chain_of_view
 from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY
-from hived_extender.defrag.puzzle import NO_BINS, Kind, Mover, Puzzle, Spot, cost_of
-from hived_extender.defrag.wants import Shape
+from hived_extender.defrag.puzzle import NO_BINS, Kind, Mover, Puzzle, Shape, Spot, cost_of
 
 NO_BIN = -1
 

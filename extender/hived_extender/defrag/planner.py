@@ -1,6 +1,15 @@
-"""A plan for defragmentation: from inputs and what is wanted to moves that the core has been seen to make."""
+"""A plan for defragmentation: from inputs and what is wanted to moves that the core has been seen to make.
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+The reason why nothing is possible: too few leaf cells, groups that may not be moved, or no arrangement at all.
+
+To know, the puzzle is solved once more as if every group might be moved. Only a question without a plan pays for that.
+
+The order of moves: a group goes once its new place is free, or is free as soon as it has left its old one.
+
+The most that a plan for moves may cost.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -11,25 +20,201 @@ from hived.values.decisions import Bind
 from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, BindInfo, ClusterSpec, PodPlacement, PodRequest
 from hived_extender.api.defrag import DefragPlan, Inputs, Move, PlannedPod, WantedOutcome
-from hived_extender.defrag.causes import (
-    CUT_SHORT,
-    LIMITS,
-    NO_CAUSE,
-    SEARCH,
-    SHOWN_GROUPS,
-    UNCONFIRMED,
-    Barred,
-    Cause,
-    cause_of,
+from hived_extender.defrag.execution import (
+    Copy,
+    Failed,
+    Rehearsal,
+    Requests,
+    Running,
+    Sketch,
+    copy_of,
+    places_in,
+    slots_of,
+    spec_of,
 )
-from hived_extender.defrag.execution import Failed, Rehearsal, Requests, Sketch, places_in, slots_of
-from hived_extender.defrag.limits import Limits
 from hived_extender.defrag.model import Allowed, Refused, View, make_puzzle, views_for
-from hived_extender.defrag.ordering import Leaf, Places, steps_of
-from hived_extender.defrag.puzzle import NO_BINS, Puzzle, Solution, parts_of
-from hived_extender.defrag.search import solve
-from hived_extender.defrag.states import Copy, Running, copy_of, spec_of
-from hived_extender.defrag.wants import Shape
+from hived_extender.defrag.puzzle import NO_BINS, Puzzle, Shape, Solution, parts_of
+from hived_extender.defrag.search import free_leaves, solve
+from hived_extender.jobs.progress import MAY_MOVE
+
+CELLS, PERMISSION, ARRANGEMENT, SEARCH = "too few cells", "not allowed", "no arrangement", "not known"
+LIMITS, UNCONFIRMED = "limits", "not confirmed"
+
+SHOWN_GROUPS = 4
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """One of the constants above, and the reason in words with a remedy."""
+
+    name: str
+    reason: str
+
+
+NO_CAUSE = Cause("", "")
+
+
+class Barred(msgspec.Struct, frozen=True):
+    """The nodes that Kubernetes' rules keep wanted jobs from, whoever moves; `obstacle` is an example, in words."""
+
+    refused: Refused
+    obstacle: str
+
+
+CUT_SHORT = Cause(SEARCH, "the search was cut short without a plan: ask for less, or try --solver cp-sat")
+
+
+def cause_of(
+    state: State,
+    vc: str,
+    by_view: Mapping[int, Sequence[Shape]],
+    allowed: Mapping[str, Allowed],
+    everybody: Mapping[str, Allowed],
+    solve: Callable[[Puzzle], Solution],
+    met: int,
+    barred: Barred,
+) -> Cause:
+    """The cause why not more than `met` of the things wanted have room.
+
+    `allowed` are the groups that may be moved, `everybody` all groups. Cost: one more solution of the
+    puzzle.
+    """
+    views = [(View(state, view), shapes) for view, shapes in by_view.items()]
+    puzzles = [make_puzzle(view, everybody, shapes, barred.refused) for view, shapes in views]
+    if len(views) == 1:
+        least, free = _least_leaves(puzzles[0], met + 1), free_leaves(puzzles[0])
+        if free < least:
+            return Cause(
+                CELLS,
+                f"{least} leaf cells of chain {views[0][0].chain.name} are needed for {met + 1} of those wanted, and "
+                f"{vc} has {free} healthy ones that no guaranteed group of it uses: moving groups adds none",
+            )
+    solutions = [solve(puzzle) for puzzle in puzzles]
+    if sum(sum(one.met) for one in solutions) > met:
+        lacking = _lacking_leave(puzzles, solutions, allowed)
+        if lacking:
+            return _permission(vc, puzzles, lacking, allowed)
+    elif all(one.bound_met == sum(one.met) for one in solutions):
+        by_rules = any(each for one in everybody.values() for each in one.refused)
+        example = f" ({barred.obstacle})" if barred.obstacle else ""
+        where = f" where Kubernetes' rules allow the pods{example}" if by_rules or example else ""
+        return Cause(
+            ARRANGEMENT, f"no arrangement of the groups of {vc} has room{where}, even if all of them could be moved"
+        )
+    return CUT_SHORT
+
+
+def _lacking_leave(
+    puzzles: Sequence[Puzzle], solutions: Iterable[Solution], allowed: Mapping[str, Allowed]
+) -> list[str]:
+    """The groups that the solutions move, and that may not be moved; none if a first search was cut short."""
+    return [
+        name
+        for puzzle, solution in zip(puzzles, solutions, strict=True)
+        for number in solution.moved
+        for name in puzzle.movers[number].names
+        if name not in allowed
+    ]
+
+
+def _permission(vc: str, puzzles: Sequence[Puzzle], lacking: Sequence[str], allowed: Mapping[str, Allowed]) -> Cause:
+    may_none = not any(name in allowed for puzzle in puzzles for mover in puzzle.movers for name in mover.names)
+    begin = f"no group of {vc} may be moved" if may_none else "the groups that may be moved are not enough"
+    more = f" and {len(lacking) - SHOWN_GROUPS} more" if len(lacking) > SHOWN_GROUPS else ""
+    return Cause(
+        PERMISSION,
+        f"{begin}; there would be room if {', '.join(lacking[:SHOWN_GROUPS])}{more} could be moved. "
+        f'Owners allow it by the annotation {MAY_MOVE}: "true" on each pod, the configuration by movable: true for the '
+        f"virtual cluster",
+    )
+
+
+def _least_leaves(puzzle: Puzzle, count: int) -> int:
+    """The leaves of so many of the things wanted, the smallest ones."""
+    sizes = [
+        sum(kind.sizes) or (sum(kind.spots[0].amounts) if kind.spots else 0)
+        for kind in puzzle.kinds
+        for _ in range(kind.count)
+    ]
+    return sum(sorted(sizes)[:count])
+
+
+Step = tuple[int, ...]
+"""Numbers of movers that leave together, before any of them comes back."""
+
+Leaf = tuple[str, int]
+"""A node and a device index."""
+
+
+class Places(msgspec.Struct, frozen=True):
+    """The leaf cells that a mover has, and those that it gets."""
+
+    old: frozenset[Leaf]
+    new: frozenset[Leaf]
+
+
+def steps_of(puzzle: Puzzle, solution: Solution, places: Mapping[int, Places]) -> list[Step]:
+    """Opportunistic groups first, then the others. Most steps have one mover; a circle of movers is one step."""
+    movers = puzzle.movers
+    guests = [(number,) for number in solution.moved if movers[number].is_guest]
+    free = [
+        capacity - own - lent for capacity, own, lent in zip(puzzle.capacity, puzzle.fixed, puzzle.lent, strict=True)
+    ]
+    for number, mover in enumerate(movers):
+        if not (mover.is_guest and number in solution.moved):
+            _add(free, mover.pods, -1)
+    pending = [number for number in solution.moved if not movers[number].is_guest]
+    steps: list[Step] = []
+    while pending:
+        held = {leaf: number for number in pending for leaf in places[number].old}
+        fitting = (
+            step for step in _tries(pending) if _fits(puzzle, solution, free, step) and _is_free(held, places, step)
+        )
+        step = next(fitting, tuple(pending))
+        for number in step:
+            _add(free, movers[number].pods, 1)
+            _add(free, _arriving(puzzle, solution, number), -1)
+            pending.remove(number)
+        steps.append(step)
+    return guests + steps
+
+
+def _tries(pending: Sequence[int]) -> Iterator[Step]:
+    yield from ((number,) for number in pending)
+    for i, number in enumerate(pending):
+        yield from ((number, other) for other in pending[i + 1 :])
+
+
+def _is_free(held: Mapping[Leaf, int], places: Mapping[int, Places], step: Step) -> bool:
+    """Does nobody who has not moved yet hold the new leaf cells, but those who leave now?"""
+    return all(held.get(leaf, number) in step for number in step for leaf in places[number].new)
+
+
+def _fits(puzzle: Puzzle, solution: Solution, free: Sequence[int], step: Step) -> bool:
+    needed: dict[int, int] = {}
+    for number in step:
+        for bin_, size in _arriving(puzzle, solution, number):
+            needed[bin_] = needed.get(bin_, 0) + size
+        for bin_, size in puzzle.movers[number].pods:
+            needed[bin_] = needed.get(bin_, 0) - size
+    return all(amount <= free[bin_] for bin_, amount in needed.items() if amount > 0)
+
+
+def _arriving(puzzle: Puzzle, solution: Solution, number: int) -> list[tuple[int, int]]:
+    sizes = [size for _, size in puzzle.movers[number].pods]
+    return list(zip(solution.bins[number], sizes, strict=True))
+
+
+def _add(free: list[int], pods: Sequence[tuple[int, int]], sign: int) -> None:
+    for bin_, size in pods:
+        free[bin_] += sign * size
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Limits of a plan; None for no limit."""
+
+    gpu_hours: float | None = None
+    groups: int | None = None
+
 
 PLAN, NOTHING_NEEDED, NOTHING_POSSIBLE, NOT_KNOWN = "plan", "nothing needed", "nothing possible", "not known"
 

@@ -31,8 +31,8 @@ import msgspec
 from hived_extender.api.paths import FILTER_PATH, HEALTH_PATH, READINESS_PATH
 from hived_extender.http.answers import Answer, Identity, unexpired
 from hived_extender.http.tls import ServerTls
+from hived_extender.jobs.wire import encode
 from hived_extender.kube.client import KubeError
-from hived_extender.pods.wire import encode
 
 log = logging.getLogger(__name__)
 

@@ -24,9 +24,9 @@ from hived_extender.http.routes import ROUTES, answer, explain
 from hived_extender.http.routing import Backend, Handler
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.history import HistoryRings
-from hived_extender.pods.wire import encode
+from hived_extender.jobs.wire import encode
+from hived_extender.machine.service import Service
 from hived_extender.queues.answering import QueueAnswers
-from hived_extender.service.service import Service
 
 
 class _RestOfPath(PathConverter):

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from hived_extender.http.answers import Answer
-from hived_extender.pods.wire import encode
+from hived_extender.jobs.wire import encode
 
 BODY_LIMIT = 8 * 1024 * 1024
 """Bytes, of any body. A filter call for 16,000 nodes with names of the longest kind is 4 MB."""

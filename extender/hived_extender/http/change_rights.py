@@ -13,8 +13,8 @@ from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigRepor
 from hived_extender.api.queues import QueueAction, QueueArgs, QueuedJob
 from hived_extender.http.answers import Identity
 from hived_extender.http.masking import Mask
+from hived_extender.jobs.annotations import PREFIX
 from hived_extender.kube.client import KubeError
-from hived_extender.pods.annotations import PREFIX
 from hived_extender.queues.answering import QueueAnswers
 from hived_extender.reconfiguration.configurations import Configurations
 from hived_extender.reconfiguration.stores import ConfigMapStore, Store, Version

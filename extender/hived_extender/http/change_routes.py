@@ -6,7 +6,7 @@ from hived_extender.api.configuration import ConfigPlanArgs, ConfigPushArgs, Con
 from hived_extender.api.defrag import DefragArgs
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.routing import Backend
-from hived_extender.pods.wire import decode_args, encode
+from hived_extender.jobs.wire import decode_args, encode
 from hived_extender.reconfiguration.configurations import Refused
 
 CONFIG_TEXT_LIMIT = 1024 * 1024

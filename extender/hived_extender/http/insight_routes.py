@@ -14,8 +14,8 @@ from hived_extender.http.masking import Mask
 from hived_extender.http.routing import Backend, number, query_of
 from hived_extender.insight.answering import NOT_FOUND, View, unknown
 from hived_extender.insight.queued import job_of, try_on_queued, why_queued
-from hived_extender.job_kinds.gangs import KIND as GANG
-from hived_extender.pods.wire import decode_args, encode
+from hived_extender.jobs.kinds.gangs import KIND as GANG
+from hived_extender.jobs.wire import decode_args, encode
 from hived_extender.queues.answering import Wanted
 
 Filters = Mapping[str, list[str]]

@@ -21,8 +21,7 @@ from hived_extender.api.what_if import PodOutcome, Victim
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import Identity
 from hived_extender.kube.client import KubeError
-from hived_extender.service.certificates import today, with_sentence
-from hived_extender.service.sentences import is_derived, preempted_sentence
+from hived_extender.machine.certificates import is_derived, preempted_sentence, today, with_sentence
 
 ALL = ""
 """The namespace that stands for all in a SubjectAccessReview."""

@@ -11,10 +11,10 @@ from hived_extender.http.answers import Answer, Question
 from hived_extender.http.dumps import stream
 from hived_extender.http.routing import Backend
 from hived_extender.insight.history import LATEST_S
+from hived_extender.jobs.progress import read_time
+from hived_extender.jobs.wire import encode
 from hived_extender.kube.clocks import wall_s
-from hived_extender.pods.progress import read_time
-from hived_extender.pods.wire import encode
-from hived_extender.recording.recent import recent_lines, recent_parts
+from hived_extender.recording.record import recent_lines, recent_parts
 
 DAY_S = 86_400.0
 MOST_FIELDS = 32

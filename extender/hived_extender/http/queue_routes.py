@@ -10,7 +10,7 @@ from hived_extender.http.answers import Answer, Question
 from hived_extender.http.change_rights import QueueChanges
 from hived_extender.http.dumps import item_list, tagged
 from hived_extender.http.routing import Backend, number, query_of
-from hived_extender.pods.wire import decode_args, encode
+from hived_extender.jobs.wire import decode_args, encode
 from hived_extender.queues.answering import Wanted
 
 LIST_KEYS = ("limit", "continue", "vc", "user", "namespace", "prefix", "waiting")

@@ -38,9 +38,7 @@ from hived_extender.http.answers import JSON, Answer, Question
 from hived_extender.http.dumps import dump, stream, unchanged
 from hived_extender.http.past_routes import history, record
 from hived_extender.http.routing import Backend, Handler, Names, Rights, Role, Route, openapi_document
-from hived_extender.kube import metrics
-from hived_extender.kube.clocks import wall_s
-from hived_extender.pods.wire import (
+from hived_extender.jobs.wire import (
     WAITING_KEY,
     BindArgs,
     BindResult,
@@ -51,9 +49,11 @@ from hived_extender.pods.wire import (
     decode_args,
     encode,
 )
-from hived_extender.service.gangs.growth import GrowingError
-from hived_extender.service.pods import UnknownPodError
-from hived_extender.service.runner import BusyError
+from hived_extender.kube import metrics
+from hived_extender.kube.clocks import wall_s
+from hived_extender.machine.gangs.gang import GrowingError
+from hived_extender.machine.pods import UnknownPodError
+from hived_extender.machine.runner import BusyError
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from hived_extender.http.change_rights import ConfigPushes
 from hived_extender.http.masking import Mask, Masking
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.history import HistoryRings
+from hived_extender.machine.service import Service
 from hived_extender.queues.answering import QueueAnswers
-from hived_extender.service.service import Service
 
 MOST_DIGITS = 9
 

@@ -44,9 +44,9 @@ from hived_extender.http.bodies import (
 from hived_extender.http.change_routes import CONFIG_BODY_LIMIT
 from hived_extender.http.routes import answer, bind_call, filter_call, health, preempt_call, readiness
 from hived_extender.http.routing import Backend, Handler
-from hived_extender.pods.wire import BindArgs, decode_args, encode
-from hived_extender.service.acceptance import HELD_S
-from hived_extender.service.service import Service
+from hived_extender.jobs.wire import BindArgs, decode_args, encode
+from hived_extender.machine.acceptance import HELD_S
+from hived_extender.machine.service import Service
 
 
 class LateApp:

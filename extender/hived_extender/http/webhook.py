@@ -12,8 +12,8 @@ from hived_extender.api.service import Health
 from hived_extender.http.answers import Answer
 from hived_extender.http.bodies import BODY_TIMEOUT_S, Body, Budget, Receive, Scope, Send, Share, send_answer
 from hived_extender.http.routes import explain
-from hived_extender.pods.admission import Admission, review
-from hived_extender.pods.wire import encode
+from hived_extender.jobs.admission import Admission, review
+from hived_extender.jobs.wire import encode
 
 log = logging.getLogger(__name__)
 

@@ -1,11 +1,18 @@
-"""Answers about jobs and nodes, for many callers at once, outside of the lock and of the event loop."""
+"""Answers about jobs and nodes, for many callers at once, outside of the lock and of the event loop.
+
+`hived why JOB --if CHANGE`: changes of the user's own, tried together on the state of a snapshot.
+
+Answers that many callers ask for at once: each is computed once, by one of them, and kept for a moment.
+"""
 
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -13,21 +20,199 @@ from msgspec.structs import replace
 from hived.cells.topology import Topology
 from hived.values.errors import HivedError, UserError
 from hived.why.relaxing import Emptied
-from hived_extender.api.waiting import CauseName, Certificate, FreeCells, IfResult, NodeView, When, Why
-from hived_extender.insight.changes import Change, words
+from hived_extender.api.waiting import TAKEN_BACK, CauseName, Certificate, FreeCells, IfResult, NodeView, When, Why
 from hived_extender.insight.forecaster import Forecaster
 from hived_extender.insight.free_cells import free_cells
-from hived_extender.insight.ifs import read_changes, try_changes
 from hived_extender.insight.judge import Judge
-from hived_extender.insight.listing import ListedJob, node_views, running_jobs, waiting_job, with_preempted
-from hived_extender.insight.preempted import PreemptedJobs
-from hived_extender.insight.sharing import SharedAnswers
+from hived_extender.insight.listing import (
+    ListedJob,
+    PreemptedJobs,
+    node_views,
+    running_jobs,
+    waiting_job,
+    with_preempted,
+)
+from hived_extender.insight.resized import state_after, type_names
 from hived_extender.insight.snapshot import Limits, Snapshot, WaitingEntry, has_troubles, take, with_limits
+from hived_extender.insight.trials import (
+    ACCEPTED,
+    Change,
+    ConfigurationChange,
+    Known,
+    OtherCluster,
+    Pods,
+    Priority,
+    Trials,
+    read_change,
+    refusal,
+    words,
+)
 from hived_extender.insight.unblocks import unblocks_of
-from hived_extender.service.apart import ApartError
-from hived_extender.service.sentences import NOBODY_HELPS
-from hived_extender.service.service import Service
-from hived_extender.service.verbs import NotLeadingError
+from hived_extender.machine.apart import ApartError
+from hived_extender.machine.certificates import NOBODY_HELPS
+from hived_extender.machine.service import Service
+from hived_extender.machine.verbs import NotLeadingError
+
+MOST_CHANGES = 16
+"""Changes that are tried together."""
+
+_HAS_ROOM = frozenset({"order", *TAKEN_BACK})
+"""Causes of a job that would start itself: others keep it from that, who have to start anew."""
+
+
+def read_changes(
+    snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[str], is_shown: Callable[[str], bool] = lambda name: True
+) -> tuple[Change, ...]:
+    """The changes that these words mean; `is_shown` tells which jobs and groups the caller may name.
+
+    Raises UserError for changes that cannot be tried, with the words that would do.
+    """
+    if not entry.requests:
+        raise UserError(f"{entry.name} cannot be tried: {entry.refusal or 'nothing is known of its pods'}")
+    if not 1 <= len(changes) <= MOST_CHANGES:
+        raise UserError(f"{len(changes)} changes; name 1 to {MOST_CHANGES} of {', '.join(ACCEPTED)}")
+    topology = snapshot.state.topology
+    known = Known(
+        holders={
+            job: [name for name in groups if is_shown(name)] for job, groups in snapshot.jobs.items() if is_shown(job)
+        },
+        nodes=frozenset(topology.node_names),
+        virtual_clusters=frozenset(topology.vc_names),
+        leaf_types=frozenset(topology.leaf_type_chains),
+        cell_types=type_names(snapshot.state.spec).keys(),
+    )
+    return tuple(read_change(text, known) for text in changes)
+
+
+def try_changes(
+    snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[Change], judge_of: Callable[[Snapshot], Judge],
+    before: Sequence[WaitingEntry] = (),
+) -> IfResult:  # fmt: skip
+    """Would the job start at once with all of these changes, and else why not? Takes `snapshot.lock`; nothing changes.
+
+    Jobs `before` it have the cells that they get. `judge_of` makes the judge of a snapshot in which the changes are
+    made. Raises UserError for changes that cannot be tried together. Cost: a few searches, and O(cells + pods) if the
+    configuration is to be changed.
+    """
+    with snapshot.lock:
+        trials = Trials(snapshot, entry, before)
+        _check(trials, changes)
+        configured = [one for one in changes if isinstance(one, ConfigurationChange)]
+        if configured:
+            trials = Trials(replace(snapshot, state=state_after(snapshot.state, configured)), entry, before)
+        others = [one for one in changes if not isinstance(one, ConfigurationChange)]
+        found = trials.change(others)
+        if found.starts:
+            return IfResult(starts=True, nodes=list(found.nodes), victims=list(found.victims))
+        changed, asked = trials.changed(others)
+        certificate = judge_of(changed).certificate(asked)
+    if certificate.cause in _HAS_ROOM:
+        certificate = Certificate(sentence=found.reason, cause="unknown", vc=entry.vc, reason=found.reason)
+    return IfResult(starts=False, certificate=certificate)
+
+
+def _check(trials: Trials, changes: Sequence[Change]) -> None:
+    """Raise UserError for changes that contradict each other, or that the job may not have."""
+    kinds: dict[type[Change], Change] = {}
+    for one in changes:
+        other = kinds.setdefault(type(one), one)
+        if other is not one and isinstance(one, Priority | Pods | OtherCluster):
+            raise UserError(f"{words(other)!r} and {words(one)!r} cannot both be; keep only one")
+    if Pods in kinds and len(trials.wanted) > 1:
+        raise UserError(
+            f"{words(kinds[Pods])!r}: {trials.entry.name} has pods of {len(trials.wanted)} kinds, which are not tried "
+            "with other numbers"
+        )
+    vc, priority = kinds.get(OtherCluster), kinds.get(Priority)
+    why = refusal(
+        trials.snapshot,
+        trials.entry,
+        vc.name if isinstance(vc, OtherCluster) else trials.entry.vc,
+        priority.value if isinstance(priority, Priority) else trials.entry.priority,
+    )
+    if why and (vc or priority):
+        raise UserError(why)
+
+
+V = TypeVar("V")
+
+MOST_KEPT = 1024
+
+REST = 50.0
+"""An answer is kept for so many times the time that it took: all that ask again and again have 2 % of a core."""
+
+REST_IN_NEED = 5.0
+"""The same for a caller who needs a newer one."""
+
+PART_IN_NEED = 0.1
+"""Of the seconds for which it is kept at least, for the same caller."""
+
+
+class _Kept(msgspec.Struct, Generic[V]):
+    """An answer that is being computed, or was: when that ended, and how long it took, in seconds."""
+
+    future: Future[V]
+    ended: float = 0.0
+    spent: float = 0.0
+
+
+class SharedAnswers(Generic[V]):
+    """By question; thread-safe. Twenty pages that ask alike cost as one.
+
+    An answer is given for `kept_s` seconds of `clock`, or for longer if it took long (`REST`). An error is given to all
+    that wait for it, and not kept.
+    """
+
+    def __init__(self, kept_s: float, clock: Callable[[], float], most: int = MOST_KEPT) -> None:
+        self._kept_s, self._clock, self._most = kept_s, clock, most
+        self._lock = threading.Lock()
+        self._answers: OrderedDict[Hashable, _Kept[V]] = OrderedDict()
+
+    def get(self, question: Hashable, compute: Callable[[], V], *, needs_newer: bool = False) -> V:
+        """The answer to a question, `compute()` unless somebody has it, or computes it now. Raises as `compute`.
+
+        A caller who needs what is not in an older answer has it computed anew earlier than others.
+        """
+        with self._lock:
+            kept = self._answers.get(question)
+            is_ours = kept is None or not self._lasts(kept, needs_newer=needs_newer)
+            if kept is None or is_ours:
+                kept = self._answers[question] = _Kept(Future())
+                self._answers.move_to_end(question)
+                self._forget()
+        if is_ours:
+            self._compute(question, kept, compute)
+        return kept.future.result()
+
+    def _lasts(self, kept: _Kept[V], *, needs_newer: bool = False) -> bool:
+        part, rest = (PART_IN_NEED, REST_IN_NEED) if needs_newer else (1.0, REST)
+        return not kept.future.done() or self._clock() < kept.ended + max(part * self._kept_s, rest * kept.spent)
+
+    def _compute(self, question: Hashable, kept: _Kept[V], compute: Callable[[], V]) -> None:
+        began = self._clock()
+        try:
+            answer = compute()
+        except BaseException as error:
+            with self._lock:
+                if self._answers.get(question) is kept:
+                    del self._answers[question]
+            kept.future.set_exception(error)
+            return
+        kept.ended = self._clock()
+        kept.spent = kept.ended - began
+        kept.future.set_result(answer)
+
+    def _forget(self) -> None:
+        """Those that have ended, and the oldest if there are too many.
+
+        Those under way stay: others wait for them all the same, but would ask anew. Cost O(answers).
+        """
+        done = [(question, kept) for question, kept in self._answers.items() if kept.future.done()]
+        over = len(self._answers) - self._most
+        for number, (question, kept) in enumerate(done):
+            if number < over or not self._lasts(kept):
+                del self._answers[question]
+
 
 FRESH_S = 2.0
 """How old an answer may be. Pages ask again every few seconds."""
@@ -55,7 +240,6 @@ _UNTIMED: Mapping[CauseName, str] = {
 Causes = tuple[CauseName, ...]
 """All causes of a job, the first one first."""
 
-V = TypeVar("V")
 
 OF_KUBERNETES = "Kubernetes keeps it off its cells by rules that hived does not know"
 

@@ -14,15 +14,14 @@ from msgspec.msgpack import Decoder, encode
 
 from hived.values.errors import HivedError
 from hived_extender.api.waiting import When
-from hived_extender.insight.durations import Curves
 from hived_extender.insight.forecast import PLAYS_OF_ALL, ages, forecast_all, forecast_of, forecasts_from, play
-from hived_extender.insight.past import Past, Raw
-from hived_extender.insight.preempted import PreemptedJobs
+from hived_extender.insight.listing import PreemptedJobs
+from hived_extender.insight.past import Curves, Past, Raw
 from hived_extender.insight.scene import scene_of
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
 from hived_extender.insight.store import Store
-from hived_extender.service.apart import compute_apart
-from hived_extender.service.service import Service
+from hived_extender.machine.apart import compute_apart
+from hived_extender.machine.service import Service
 
 log = logging.getLogger(__name__)
 

@@ -7,13 +7,26 @@ again, after a restart within its minute, is joined with the earlier one.
 
 Invariant: a row of a coarser ring equals the mean or sum of the rows below it that the finer ring had when it was
 written last. Thread-safe.
+
+How many pods wait, by virtual cluster and cause: from what is known of each pod already, so that it costs little.
+
+The cause of a refusal is that of the last certificate that was told for the pod. A pod that was not refused has the
+cause that its own state, or its gang's, shows.
+
+A sample of the cluster every few seconds: for the history, and for metrics that are too dear for each question.
+
+Outside the lock but for a copy of the cells, and for short looks at pods that wait. Cells are copied and counted only
+if the state has changed since the last sample. A replica that does not lead samples nothing, and its metrics show no
+earlier sample; one that begins to lead takes in whatever a former leader has written to the file.
 """
 
 import logging
 import math
 import threading
+import time
 import zlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Annotated
 
 import msgspec
@@ -21,9 +34,21 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta
 
-from hived.values.errors import UserError
+from hived.cells.state import State
+from hived.cells.topology import NO_CELL
+from hived.life.status import CellStatus
+from hived.life.victims import victims_of
+from hived.values.errors import HivedError, UserError
+from hived.values.specs import PodRequest, Rules
 from hived_extender.api.history import History, Series
+from hived_extender.api.waiting import CauseName, FreeCells
+from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.store import Store
+from hived_extender.kube.clocks import CLOCK, wall_s
+from hived_extender.kube.metrics import Sampled, Tally
+from hived_extender.machine.machine import Machine
+from hived_extender.machine.pods import PodRecord, PodState
+from hived_extender.machine.service import Service
 
 log = logging.getLogger(__name__)
 
@@ -323,3 +348,167 @@ def _row_of(body: bytes) -> FloatArray | None:
         return np.frombuffer(zlib.decompress(body), "<f4")
     except (zlib.error, ValueError):
         return None
+
+
+AT_ONCE = 500
+"""Pods looked at under the lock; others are served in between."""
+
+NO_VC = ""
+"""Stands for the virtual cluster of pods that name none, or one that there is not."""
+
+
+def waiting_causes(service: Service) -> Counter[tuple[str, str]]:
+    """The number of pods that wait, by virtual cluster and `api.waiting.CauseName`.
+
+    Cost: a list of all pods under the lock at once, then a look at each that waits, in slices.
+    """
+    with service.runner.look() as machine:
+        core, records = machine.cache.core, list(machine.cache.pods)
+        vcs = frozenset(core.state.topology.vc_names) if core is not None else frozenset()
+    waiting = [record for record in records if record.state in (PodState.WAITING, PodState.HELD)]
+    found: Counter[tuple[str, str]] = Counter()
+    for first in range(0, len(waiting), AT_ONCE):
+        time.sleep(0)  # let another waiter have the lock first
+        with service.runner.look() as machine:
+            for record in waiting[first : first + AT_ONCE]:
+                if machine.cache.pods.get(record.uid) is record and not record.state.is_placed:
+                    vc, _ = record.claim
+                    found[vc if vc in vcs else NO_VC, cause_of(machine, record)] += 1
+    return found
+
+
+def cause_of(machine: Machine, record: PodRecord) -> str:
+    """Why a pod waits, as far as that is known without asking the core. Cost: a look into tables."""
+    cache, request = machine.cache, record.request
+    if record.state is PodState.HELD:
+        return "incomplete"
+    if record.gang is not None:
+        plan = cache.gangs.plan(record.gang)
+        if plan.refusal or plan.forming:
+            return "invalid" if plan.refusal else "incomplete"
+    has_mistake = record.reading is not None and isinstance(record.reading.spec, UserError) and record.reading.is_own
+    if record.translation.mistake or (request is None and has_mistake):
+        return "invalid"
+    if request is not None and cache.core is not None and cache.core.reserves(request):
+        return _taken_back(machine, cache.core.state, request)
+    return record.cause or "unknown"
+
+
+def _taken_back(machine: Machine, state: State, request: PodRequest) -> CauseName:
+    """From whom the cells are taken back that a request reserves."""
+    for uids in victims_of(state, state.groups[request.spec.group.name]).values():
+        for uid in uids:
+            victim = machine.cache.pods.get(uid)
+            if victim is None or victim.request is None:
+                continue
+            group = state.groups.get(victim.request.spec.group.name)
+            if group is not None and group.virtual is not None:
+                return "preempting"
+    return "lent"
+
+
+EVERY_S = 15.0
+"""Between two samples: four make a row of the history."""
+
+
+class Sampler:
+    """See the module. `now` has seconds since 1970."""
+
+    def __init__(self, service: Service, history: HistoryRings, *, now: Callable[[], float] = wall_s) -> None:
+        self._service, self._history, self._now = service, history, now
+        self._sampled = Sampled()
+        self._seen = ""
+        self._cells: Counter[Key] = Counter()
+        self._free: dict[tuple[str, str, str], int] = {}
+        self._counted: dict[str, Tally] = {}
+        self._has_led = False
+        self._has_failed = False
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="sampling", daemon=True)
+        service.metrics.observe_samples(lambda: self._sampled)
+
+    def start(self) -> None:
+        """Take samples from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no samples any more, and write what is not written yet."""
+        self._is_stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._history.flush()
+
+    def look(self) -> None:
+        """Take a sample, if this replica leads. Cost: see `free_cells` and `waiting_causes`."""
+        CLOCK.tell_jumps()
+        if not self._service.is_ready:
+            if self._has_led:
+                self._history.flush()
+            self._sampled, self._has_led, self._seen = Sampled(), False, ""
+            return
+        if not self._has_led:
+            self._history.load()
+            self._has_led = True
+        reader = self._service.reader
+        if reader.version() != self._seen:
+            rules = reader.rules()
+            self._seen, cells = reader.versioned_cells()
+            self._count(cells, free_cells(cells, releases_doomed=rules is Rules.BETTER))
+        waiting = waiting_causes(self._service)
+        sample: Counter[Key] = Counter(self._cells)
+        for (vc, cause), count in waiting.items():
+            sample["waiting_pods", vc, cause] = count
+        self._add_tallies(sample)
+        self._history.record(self._now(), sample)
+        self._sampled = Sampled(free_cells=self._free, waiting_pods=dict(waiting))
+
+    def _follow(self) -> None:
+        while not self._is_stopping.is_set():
+            try:
+                self.look()
+                self._has_failed = False
+            except HivedError:  # the term has ended meanwhile, or the service has stopped and said so
+                self._seen = ""
+            except Exception:
+                if not self._has_failed:
+                    log.critical("a sample has failed, and others are tried", exc_info=True)
+                self._has_failed = True
+            self._is_stopping.wait(EVERY_S)
+
+    def _count(self, cells: CellStatus, rows: list[FreeCells]) -> None:
+        """The part of a sample that follows from the cells; pinned cells count with the others."""
+        topology, found = cells.topology, Counter[Key]()
+        free: Counter[tuple[str, str, str]] = Counter()
+        for row in rows:
+            free[row.vc, row.chain, row.level] += row.free
+            if row.leaves == 1 and row.level == topology.chains[topology.chain_index[row.chain]].types[0]:
+                found["leaf_cells_promised", row.vc] += row.promised
+                found["leaf_cells_used", row.vc] += row.in_use
+                found["leaf_cells_short", row.vc] += row.bad
+                found["leaf_cells_borrowed", row.vc] += row.borrowed
+        for key, count in free.items():
+            found["free_cells", *key] = count
+        for forest in topology.forests:
+            if forest.vc == NO_CELL:
+                size = forest.tree_count * topology.chains[forest.chain].leaf_count(forest.top_level)
+                first = forest.bases[1]
+                found["leaf_cells",] += size
+                found["leaf_cells_bad",] += int((cells.bad[first : first + size] != 0).sum())
+        self._cells, self._free = found, dict(free)
+
+    def _add_tallies(self, sample: Counter[Key]) -> None:
+        """Starts and preemptions since the last sample."""
+        for vc, tally in list(self._service.metrics.tallies.items()):
+            before = self._counted.get(vc, Tally())
+            now = self._counted[vc] = Tally(
+                tally.started_pods, tally.start_delay_s, tally.preempted_pods, tally.preempted_gpu_hours
+            )
+            events = {
+                "started_pods": now.started_pods - before.started_pods,
+                "start_delay_seconds": now.start_delay_s - before.start_delay_s,
+                "preempted_pods": now.preempted_pods - before.preempted_pods,
+                "preempted_gpu_hours": now.preempted_gpu_hours - before.preempted_gpu_hours,
+            }
+            for metric, count in events.items():
+                if count:
+                    sample[metric, vc] = count  # type: ignore[assignment]  # keys above are names of metrics

@@ -16,22 +16,23 @@ from hived.why.relaxing import Emptied
 from hived_extender.api.waiting import BadNode, CauseName, Certificate
 from hived_extender.insight.scene import may_have
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
-from hived_extender.quotas.usage import TOO_LARGE
-from hived_extender.service.certificates import (
+from hived_extender.jobs.quotas.usage import TOO_LARGE
+from hived_extender.machine.certificates import (
+    NOBODY_HELPS,
     GroupFacts,
     asks_of,
     certificate_of,
     first_never,
     holders_of,
+    is_derived,
     of_all_parts,
     once_others_left,
     rfc3339,
     sized_by,
     with_sentence,
 )
-from hived_extender.service.devices.keeper import SHORT
-from hived_extender.service.explaining import shape_of
-from hived_extender.service.sentences import NOBODY_HELPS, is_derived
+from hived_extender.machine.devices.keeper import SHORT
+from hived_extender.machine.explaining import shape_of
 
 HELD = "its cells are held, and its pods get them when kube-scheduler asks about these next"
 OF_QUOTA = "it asks for cells only once its quota has room"

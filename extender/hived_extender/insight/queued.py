@@ -15,15 +15,14 @@ from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import TAKEN_BACK, Certificate, IfResult, Job, Unblock, When, Why
 from hived_extender.insight.answering import Answering, View
-from hived_extender.insight.changes import Change, Ends, OtherCluster, Priority, words
 from hived_extender.insight.snapshot import WaitingEntry
+from hived_extender.insight.trials import Change, Ends, OtherCluster, Priority, words
 from hived_extender.insight.unblocks import MOST_OF_A_KIND, MOST_SHOWN
+from hived_extender.machine.certificates import rfc3339, short_name
+from hived_extender.machine.held import Asking
 from hived_extender.queues.answering import Question, QueueAnswers
 from hived_extender.queues.finding import Seen
 from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn
-from hived_extender.service.certificates import rfc3339
-from hived_extender.service.held_jobs import Asking
-from hived_extender.service.sentences import short_name
 
 TOO_LARGE = "it is larger than the cluster"
 

@@ -16,8 +16,8 @@ from hived.scheduler import handle, new_state
 from hived.values.errors import UserError
 from hived.values.events import GroupReserved, LeavesLost, NodeHealthChanged, PodAllocated
 from hived.values.specs import ClusterSpec, Rules, VirtualCellSpec, VirtualClusterSpec, WorkTimes
-from hived_extender.insight.changes import Combine, ConfigurationChange, Resize
-from hived_extender.service.state_inputs import Placed, in_replay_order, reservations
+from hived_extender.insight.trials import Combine, ConfigurationChange, Resize
+from hived_extender.machine.core import Placed, in_replay_order, reservations
 
 MOST_LEAVES = 4096
 """Leaf cells of a cluster for which another configuration is tried."""

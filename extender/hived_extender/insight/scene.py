@@ -17,7 +17,7 @@ from hived.values.decisions import Decision, Preempt
 from hived.values.events import Offer
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
-from hived_extender.service.tallies import PodEnd
+from hived_extender.machine.counts import PodEnd
 
 GRACE_S = 30.0
 """Of a group of which nothing is known."""

@@ -21,20 +21,20 @@ from hived.values.errors import InvariantError, UserError
 from hived.values.events import Offer
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest
 from hived_config.access import AccessRules
+from hived_extender.jobs.dialects import kueue
+from hived_extender.jobs.progress import seconds_of
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.nodes import RuledNode
-from hived_extender.pods.dialects import kueue
-from hived_extender.pods.progress import seconds_of
-from hived_extender.service.cluster_cache import ClusterCache
-from hived_extender.service.core import Core
-from hived_extender.service.explaining import ends_s_of, last_of, limit_s_of, troubles
-from hived_extender.service.gangs.plans import Round
-from hived_extender.service.gangs.rounds import Alone
-from hived_extender.service.machine import Machine
-from hived_extender.service.pods import PodRecord, PodState
-from hived_extender.service.service import Service
-from hived_extender.service.stand_ins import held_job
-from hived_extender.service.tallies import PodEnd
+from hived_extender.machine.cluster_cache import ClusterCache
+from hived_extender.machine.core import Core
+from hived_extender.machine.counts import PodEnd
+from hived_extender.machine.explaining import ends_s_of, last_of, limit_s_of, troubles
+from hived_extender.machine.gangs.plans import Round
+from hived_extender.machine.gangs.rounds import Alone
+from hived_extender.machine.machine import Machine
+from hived_extender.machine.pods import PodRecord, PodState
+from hived_extender.machine.service import Service
+from hived_extender.machine.stand_ins import held_job
 
 AT_ONCE = 100
 """Looks under the lock, before others are served: at a pod, or at an offer for a slot of a job, see `NODES_OF_A_LOOK`.

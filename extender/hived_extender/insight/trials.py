@@ -2,28 +2,429 @@
 
 A job starts at once if all its parts are bound, or if they are once the groups that they preempt have left. Nodes that
 groups leave, and nodes that heal, are offered to the pods that they could take by the rules of Kubernetes.
+
+Changes that could let a waiting job start, and their words: `priority=200`, `pods=16x1`, `ends=ns/train`.
+
+The words are the same in `Unblock.change` and in `hived why --if`. Names of jobs and nodes are separated by commas; a
+name that has a comma itself is understood where it stands alone.
+
+The parts of a job as they are tried: what is asked for, and which nodes are offered to whom after a change.
+
+Offers follow the rules of Kubernetes. Nodes that groups leave are offered to the pods that could take them by these
+rules. Of nodes that heal, the taints of Kubernetes itself are taken to be gone.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import difflib
+import heapq
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
+from dataclasses import replace as with_fields
+from itertools import chain, takewhile
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from hived.cells.copying import copy_state
 from hived.cells.state import State
-from hived.cells.topology import NO_CELL
+from hived.cells.topology import NO_CELL, BoolArray
 from hived.life.checks import check_request
 from hived.scheduler import Asked, Fact, handle, plan_in_turn
 from hived.values.decisions import Bind, Decision, Wait
 from hived.values.errors import UserError
-from hived.values.events import LeavesLost, NodeHealthChanged, PodDeleted
-from hived.values.specs import PodRequest, PodSpec
-from hived_extender.insight.changes import Change, Ends, Heal, Move, Priority
+from hived.values.events import LeavesLost, Limit, NodeHealthChanged, Offer, PodDeleted, Spread, Together
+from hived.values.specs import (
+    MAX_GUARANTEED_PRIORITY,
+    MIN_GUARANTEED_PRIORITY,
+    OPPORTUNISTIC_PRIORITY,
+    GroupSpec,
+    MemberSpec,
+    PodRequest,
+    PodSpec,
+)
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
-from hived_extender.insight.wanted import Wanted, changed, offered, rows_of, slot_count
-from hived_extender.service.sentences import NEVER_PREEMPTS
+from hived_extender.kube_rules.demands import Demands
+from hived_extender.kube_rules.nodes import Gate, static_refusal
+from hived_extender.machine.certificates import NEVER_PREEMPTS
+
+MOST_PODS = 2**14
+"""Pods of a job that is tried with other pods."""
+
+MOST_CELLS = 2**14
+"""Cells by which a virtual cluster is tried with another size."""
+
+MOST_NAMES = 32
+"""Jobs or nodes of one change."""
+
+MOST_COMPARED = 1000
+"""Names with which a name is compared that is not known: those that begin and end like it."""
+
+LONGEST_COMPARED = 512
+"""Characters of a name that is compared with others; each costs time with each of theirs."""
+
+ACCEPTED = (
+    "priority=NUMBER",
+    "pods=PODSxCELLS[+PODSxCELLS]",
+    "leafType=TYPE",
+    "vc=NAME",
+    "opportunistic",
+    "ends=JOB[,JOB]",
+    "heal=NODE[,NODE]",
+    "move=JOB[,JOB]",
+    "cells=VC:+NUMBERxTYPE[,VC:-NUMBERxTYPE]",
+    "combine=VC",
+)
+
+_MEMBER = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
+_CELLS = re.compile(r"(?s)(.+):([+-])([1-9][0-9]{0,5})x(\S+)")
+_PRIORITY = re.compile(r"-?[0-9]{1,4}")
+_PARTS = re.compile(r"[/~:]")
+_NAMED = 8
+
+
+class Priority(msgspec.Struct, frozen=True):
+    """The job has another priority; OPPORTUNISTIC_PRIORITY for an opportunistic job."""
+
+    value: int
+
+
+class Pods(msgspec.Struct, frozen=True):
+    """The job has other pods; sizes ascending."""
+
+    members: tuple[MemberSpec, ...]
+
+
+class LeafType(msgspec.Struct, frozen=True):
+    """The job asks for cells of another leaf cell type."""
+
+    name: str
+
+
+class OtherCluster(msgspec.Struct, frozen=True):
+    """The job asks in another virtual cluster."""
+
+    name: str
+
+
+class Ends(msgspec.Struct, frozen=True):
+    """Jobs or groups that hold cells end."""
+
+    names: tuple[str, ...]
+
+
+class Heal(msgspec.Struct, frozen=True):
+    """Nodes become healthy, with all their devices."""
+
+    nodes: tuple[str, ...]
+
+
+class Move(msgspec.Struct, frozen=True):
+    """Jobs or groups leave their cells, and start anew elsewhere once the waiting job has started."""
+
+    names: tuple[str, ...]
+
+
+class Resize(msgspec.Struct, frozen=True):
+    """A virtual cluster is promised so many cells of a type more, or fewer."""
+
+    vc: str
+    count: int
+    cell_type: str
+
+
+class Cells(msgspec.Struct, frozen=True):
+    """The configuration promises cells to other virtual clusters."""
+
+    resizes: tuple[Resize, ...]
+
+
+class Combine(msgspec.Struct, frozen=True):
+    """The configuration lets a virtual cluster combine its cells (rule 18.3)."""
+
+    vc: str
+
+
+Change = Priority | Pods | LeafType | OtherCluster | Ends | Heal | Move | Cells | Combine
+
+ConfigurationChange = Cells | Combine
+"""Changes that are tried on a state of their own."""
+
+
+def words(change: Change) -> str:
+    """The change as `Unblock.change` has it."""
+    match change:
+        case Priority(value):
+            return "opportunistic" if value == OPPORTUNISTIC_PRIORITY else f"priority={value}"
+        case Pods(members):
+            return "pods=" + "+".join(f"{one.pod_count}x{one.leaf_cell_count}" for one in members)
+        case LeafType(name):
+            return f"leafType={name}"
+        case OtherCluster(name):
+            return f"vc={name}"
+        case Ends(names):
+            return "ends=" + ",".join(names)
+        case Heal(nodes):
+            return "heal=" + ",".join(nodes)
+        case Move(names):
+            return "move=" + ",".join(names)
+        case Cells(resizes):
+            return "cells=" + ",".join(f"{one.vc}:{one.count:+}x{one.cell_type}" for one in resizes)
+        case Combine(vc):
+            return f"combine={vc}"
+
+
+class Known(msgspec.Struct, frozen=True):
+    """Names that exist: of jobs that have cells, with their groups, nodes, virtual clusters, leaf types, cell types."""
+
+    holders: Mapping[str, Sequence[str]]
+    nodes: Collection[str]
+    virtual_clusters: Collection[str]
+    leaf_types: Collection[str]
+    cell_types: Collection[str]
+
+
+def read_change(text: str, known: Known) -> Change:
+    """The change of these words. Raises UserError, with the words that would do."""
+    name, sign, value = text.partition("=")
+    if text == "opportunistic":
+        return Priority(OPPORTUNISTIC_PRIORITY)
+    if not sign or not value:
+        raise UserError(f"{_shown(text)} is no change that can be tried; expected {_listed(ACCEPTED)}")
+    match name:
+        case "priority":
+            return _read_priority(text, value)
+        case "pods":
+            return _read_pods(text, value)
+        case "leafType":
+            return LeafType(_one_of(text, value, known.leaf_types, "leaf cell type"))
+        case "vc":
+            return OtherCluster(_one_of(text, value, known.virtual_clusters, "virtual cluster"))
+        case "ends":
+            return Ends(_holders(text, value, known.holders))
+        case "heal":
+            return Heal(tuple(_one_of(text, one, known.nodes, "node") for one in _split(text, value, known.nodes)))
+        case "move":
+            return Move(_holders(text, value, known.holders))
+        case "cells":
+            return Cells(tuple(_read_resize(text, one, known) for one in _split(text, value, ())))
+        case "combine":
+            return Combine(_one_of(text, value, known.virtual_clusters, "virtual cluster"))
+    raise UserError(f"{_shown(text)} is no change that can be tried; expected {_listed(ACCEPTED)}")
+
+
+def _read_priority(text: str, value: str) -> Priority:
+    if not _PRIORITY.fullmatch(value) or not OPPORTUNISTIC_PRIORITY <= int(value) <= MAX_GUARANTEED_PRIORITY:
+        raise UserError(
+            f"{_shown(text)}: expected a priority from {OPPORTUNISTIC_PRIORITY} (opportunistic) to "
+            f"{MAX_GUARANTEED_PRIORITY}"
+        )
+    return Priority(int(value))
+
+
+def _read_pods(text: str, value: str) -> Pods:
+    counts: dict[int, int] = {}
+    for one in value.split("+"):
+        found = _MEMBER.fullmatch(one)
+        if found is None:
+            raise UserError(f"{_shown(text)}: expected PODSxCELLS, such as pods=16x1, or several of them: pods=1x8+4x1")
+        counts[int(found[2])] = counts.get(int(found[2]), 0) + int(found[1])
+    if sum(counts.values()) > MOST_PODS:
+        raise UserError(f"{_shown(text)}: at most {MOST_PODS} pods can be tried")
+    return Pods(tuple(MemberSpec(counts[size], size) for size in sorted(counts)))
+
+
+def _read_resize(text: str, value: str, known: Known) -> Resize:
+    found = _CELLS.fullmatch(value)
+    if found is None or int(found[3]) > MOST_CELLS:
+        raise UserError(
+            f"{_shown(text)}: expected VC:+NUMBERxTYPE or VC:-NUMBERxTYPE with a number up to {MOST_CELLS}, such as "
+            "cells=research:+2xNODE"
+        )
+    vc = _one_of(text, found[1], known.virtual_clusters, "virtual cluster")
+    cell_type = _one_of(text, found[4], known.cell_types, "cell type")
+    return Resize(vc, int(found[2] + found[3]), cell_type)
+
+
+def _split(text: str, value: str, known: Collection[str]) -> tuple[str, ...]:
+    names = (value,) if value in known else tuple(dict.fromkeys(value.split(",")))
+    if len(names) > MOST_NAMES:
+        raise UserError(f"{_shown(text)}: {len(names)} names; at most {MOST_NAMES} can be tried together")
+    return names
+
+
+def _holders(text: str, value: str, holders: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """The jobs or groups of these names, which may leave out the namespace: `train` for `podgroup/default/train`."""
+    known = {name for job, groups in holders.items() for name in (job, *groups)}
+    found = [_holder(text, name, known, holders) for name in _split(text, value, known)]
+    return tuple(dict.fromkeys(found))
+
+
+def _holder(text: str, name: str, known: Collection[str], jobs: Collection[str]) -> str:
+    if name in known:
+        return name
+    bare = name.removeprefix("podgroup/")
+    called = [job for job in jobs if job.endswith((f"/{bare}", f":{bare}"))]
+    called = called or [job for job in jobs if name in _PARTS.split(job)]
+    if len(called) > 1:
+        raise UserError(f"{_shown(text)}: {name} is part of {len(called)} names: {_listed(called)}; give one of them")
+    if called:
+        return called[0]
+    near = _near(name, known)
+    hint = f"nearest: {_listed(near)}" if near else f"cells are held by {_listed(sorted(jobs)) or 'nobody'}"
+    place = "; move= has a job start anew on other cells, and places in a queue are not tried: hived move gives one"
+    raise UserError(f"{_shown(text)}: no job {_shown(name)} has cells; {hint}{place * text.startswith('move=')}")
+
+
+def _one_of(text: str, name: str, known: Collection[str], kind: str) -> str:
+    if name in known:
+        return name
+    near = _near(name, known) or sorted(known)
+    verb = "is" if len(near) == 1 else "are"
+    raise UserError(f"{_shown(text)}: there is no {kind} {_shown(name)}; there {verb} {_listed(near) or 'none'}")
+
+
+def _near(name: str, known: Collection[str]) -> list[str]:
+    """The names that look like this one, best first. Cost O(known), and a comparison with MOST_COMPARED of them."""
+    if len(name) > LONGEST_COMPARED:
+        return []
+    like = heapq.nsmallest(MOST_COMPARED, known, key=lambda other: (-_common(name, other), other))
+    return difflib.get_close_matches(name, sorted(like), _NAMED)
+
+
+def _common(one: str, other: str) -> int:
+    """Characters that two names have in common at their beginnings and ends."""
+    pairs, reverse = zip(one, other, strict=False), zip(one[::-1], other[::-1], strict=False)
+    return sum(1 for _ in takewhile(_is_equal, pairs)) + sum(1 for _ in takewhile(_is_equal, reverse))
+
+
+def _is_equal(pair: tuple[str, str]) -> bool:
+    return pair[0] == pair[1]
+
+
+def _shown(text: str) -> str:
+    return repr(text) if len(text) <= LONGEST_COMPARED else repr(text[:LONGEST_COMPARED]) + "..."
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED + 1 else ""
+    return ", ".join(names[:_NAMED] if more else names) + more
+
+
+_OF_KUBERNETES = "node.kubernetes.io/"
+"""Kubernetes itself taints nodes that are not ready or cordoned by such keys."""
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """One part of a job as it is asked for. `fit` and `demands` are as in `WaitingEntry`."""
+
+    request: PodRequest
+    offer: Offer | None
+    fit: BoolArray
+    demands: tuple[Demands, ...]
+
+
+def offered(snapshot: Snapshot, wanted: Wanted, opened: set[int], healed: set[int]) -> Offer | None:
+    """The offer with nodes that groups have left (`opened`) or that are healthy now, where a pod fits at all."""
+    offer = wanted.offer
+    if offer is None or not (opened or healed):
+        return offer
+    nodes = offer.nodes.copy()
+    if opened:
+        left = sorted(opened)
+        nodes[:, left] |= np.broadcast_to(wanted.fit, nodes.shape)[:, left]
+    for node in sorted(healed):
+        nodes[:, node] |= _would_take(snapshot, wanted, node)
+    return with_fields(offer, nodes=nodes, after=offer.after & ~nodes)
+
+
+def _would_take(snapshot: Snapshot, wanted: Wanted, node: int) -> bool:
+    """Could a node take the pods if it were healthy?"""
+    name = snapshot.state.topology.node_names[node]
+    ruled = snapshot.bad_nodes.get(name)
+    if name not in snapshot.bad:  # it has lost devices
+        return bool(wanted.fit[:, node].all())
+    if ruled is None:  # it is not in Kubernetes, and nobody knows its labels
+        return not any(one.node_selector or one.node_terms for one in wanted.demands)
+    taints = tuple(one for one in ruled.gate.taints if not one.key.startswith(_OF_KUBERNETES))
+    healthy = replace(ruled, gate=Gate(False, taints))
+    return not any(static_refusal(demands, healthy) for demands in wanted.demands)
+
+
+def changed(wanted: Wanted, change: Change) -> Wanted:
+    """A part of a job that asks for something else."""
+    spec, offer = wanted.request.spec, wanted.offer
+    match change:
+        case Priority(value):
+            spec = with_fields(spec, priority=value)
+            if value == OPPORTUNISTIC_PRIORITY:
+                spec = with_fields(spec, pinned_cell_id="")
+            return replace(wanted, request=with_fields(wanted.request, spec=spec), offer=_clearing(wanted, value))
+        case Pods(members):
+            return _with_pods(wanted, members)
+        case LeafType(name):
+            spec = with_fields(spec, leaf_cell_type=name, pinned_cell_id="")
+        case OtherCluster(name):
+            spec = with_fields(spec, virtual_cluster=name, pinned_cell_id="")
+        case _:
+            return wanted
+    return replace(wanted, request=with_fields(wanted.request, spec=spec), offer=offer)
+
+
+def _clearing(wanted: Wanted, priority: int) -> Offer | None:
+    """The offer at another priority: only a job with a guarantee may have nodes cleared."""
+    offer = wanted.offer
+    if offer is None or (priority >= MIN_GUARANTEED_PRIORITY) == (
+        wanted.request.spec.priority >= MIN_GUARANTEED_PRIORITY
+    ):
+        return offer
+    if priority < MIN_GUARANTEED_PRIORITY:
+        return with_fields(offer, after=np.zeros_like(offer.after))
+    return with_fields(offer, after=np.broadcast_to(wanted.fit, offer.nodes.shape) & ~offer.nodes)
+
+
+def _with_pods(wanted: Wanted, members: tuple[MemberSpec, ...]) -> Wanted:
+    """The same for other pods, each with the offer of all pods so far."""
+    spec = wanted.request.spec
+    changed_spec = with_fields(
+        spec, leaf_cell_count=members[0].leaf_cell_count, group=GroupSpec(spec.group.name, members)
+    )
+    offer, count = wanted.offer, slot_count(members)
+    if offer is not None:
+        shape = count, offer.nodes.shape[1]
+        nodes = offer.nodes.all(axis=0)
+        after = (offer.nodes | offer.after).all(axis=0) & ~nodes
+        rules = tuple(_for_pods(rule, count) for rule in offer.rules)
+        offer = Offer(np.broadcast_to(nodes, shape), np.broadcast_to(after, shape), rules)
+    fit = _by_all(wanted.fit)
+    return replace(wanted, request=with_fields(wanted.request, spec=changed_spec), offer=offer, fit=fit)
+
+
+def _for_pods(rule: Limit | Spread | Together, count: int) -> Limit | Spread | Together:
+    """A rule between pods for so many of them, each of which counts as much as any did."""
+    match rule:
+        case Limit():
+            return with_fields(rule, weight=np.full(count, rule.weight.max(), np.int64))
+        case Spread():
+            return with_fields(rule, counts=np.full(count, bool(rule.counts.any()), np.bool_))
+        case Together():
+            return with_fields(rule, slots=np.full(count, bool(rule.slots.any()), np.bool_))
+
+
+def slot_count(members: Sequence[MemberSpec]) -> int:
+    """How many pods there are."""
+    return sum(one.pod_count for one in members)
+
+
+def rows_of(request: PodRequest, fit: BoolArray) -> BoolArray:
+    """One row for each slot, or one for all."""
+    return fit if len(fit) in (1, slot_count(request.spec.group.members)) else _by_all(fit)
+
+
+def _by_all(fit: BoolArray) -> BoolArray:
+    """One row: the nodes that could take each of the pods."""
+    return np.logical_and.reduce(fit, axis=0, keepdims=True)
+
 
 SLOTS_OF_A_TRIAL = 256
 """A trial counts once more for so many pods."""

@@ -1,17 +1,23 @@
 """A pod's demands on nodes and on the pods around it, read once from its spec. Pods of one template share one `Demands`
 object (`reader.py`), which lives as long as somebody keeps it. Of a pod itself, only its namespace and labels are
 kept beside it.
+
+Reads the demands of pods, once for all pods of one template.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary, ref
 
 import msgspec
 
 from hived.values.errors import UserError
-from hived_extender.kube_rules.quantities import MOST, units
+from hived_extender.jobs.namespaces import NAMESPACE_NAME
+from hived_extender.jobs.wire import ENABLE_LIMIT, Container, Pod, PodSpec, Resources
 from hived_extender.kube_rules.selectors import (
     IN,
+    MOST,
     NOT_IN,
     LabelSelectorSpec,
     NodeTerm,
@@ -20,9 +26,8 @@ from hived_extender.kube_rules.selectors import (
     Selector,
     matches,
     of_labels,
+    units,
 )
-from hived_extender.pods.namespaces import NAMESPACE_NAME
-from hived_extender.pods.wire import ENABLE_LIMIT, Container, Pod, PodSpec, Resources
 
 ANY_IP = "0.0.0.0"
 
@@ -378,3 +383,62 @@ def _of_volume(volume: Mapping[str, Any]) -> str:
     if volume.get("persistentVolumeClaim") is not None or volume.get("ephemeral") is not None:
         return f"its volume {name} is a claim"
     return f"its volume {name} is a disk" if any(volume.get(kind) is not None for kind in _DISKS) else ""
+
+
+KEPT_TEXTS = 1024
+KEPT_SIZE = 4096
+"""Specs that a reader has read lately, and the bytes of each as JSON: a longer one is read anew for each pod."""
+
+
+class DemandsReader:
+    """Reads pods, and gives equal demands as one object.
+
+    A rule of more than MOST_PARTS is left to kube-scheduler, unless the reader `is_unbounded`: it stands in for
+    kube-scheduler.
+    """
+
+    def __init__(self, *, is_unbounded: bool = False) -> None:
+        self._is_unbounded = is_unbounded
+        self._known: WeakValueDictionary[Demands, Demands] = WeakValueDictionary()
+        self._read: OrderedDict[bytes, ref[Demands]] = OrderedDict()  # by all that they were read from
+
+    def read(self, pod: Pod) -> RuledPod:
+        """The pod as the rules see it. Raises UserError if its affinity or its spread constraints cannot be read.
+
+        Cost: 2 us for a pod like one that was read lately, else some 20.
+        """
+        source = _source(pod)
+        kept = self._read.get(source)
+        demands = kept() if kept is not None else None
+        if demands is None:
+            found = demands_of(pod, is_unbounded=self._is_unbounded)
+            demands = self._known.setdefault(found, found)
+            if source:
+                self._read[source] = ref(demands)
+                if len(self._read) > KEPT_TEXTS:
+                    self._read.popitem(last=False)
+        else:
+            self._read.move_to_end(source)
+        return RuledPod(pod.metadata.namespace, pod.labels, demands)
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def _source(pod: Pod) -> bytes:
+    """All that the demands of a pod follow from, the same for pods of one template; b"" if that is long.
+
+    Volumes have names of their own in each pod, so only their consequence is part of it.
+    """
+    spec = pod.spec or PodSpec()
+    has_rules = spec.affinity or spec.topology_spread_constraints
+    parts = (
+        spec.containers, spec.init_containers, spec.resources, spec.overhead, spec.tolerations, spec.node_selector,
+        spec.affinity, spec.topology_spread_constraints, beyond_of(spec),
+        (pod.metadata.namespace, pod.metadata.labels) if has_rules else None,
+    )  # fmt: skip
+    try:
+        text = _encoder.encode(parts)
+    except RecursionError:
+        return b""
+    return text if len(text) <= KEPT_SIZE else b""

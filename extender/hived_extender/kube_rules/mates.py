@@ -22,8 +22,8 @@ from hived_extender.kube_rules.demands import (
     RuledPod,
     SpreadConstraint,
 )
+from hived_extender.kube_rules.nodes import Mask, NodeRules
 from hived_extender.kube_rules.residents import Residents
-from hived_extender.kube_rules.table import Mask, NodeRules
 
 Rule = Limit | Spread | Together
 Slots = npt.NDArray[np.bool_]

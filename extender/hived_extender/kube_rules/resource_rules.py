@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from hived_config.quantities import canonical, is_quantity, signed
-from hived_extender.pods.wire import Pod, PodSpec, Resources
+from hived_extender.jobs.wire import Pod, PodSpec, Resources
 
 _STANDARD = frozenset(("cpu", "memory", "ephemeral-storage"))
 _HUGE_PAGES = "hugepages-"

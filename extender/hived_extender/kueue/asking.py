@@ -12,12 +12,12 @@ from hived.values.decisions import Bind
 from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec
 from hived_extender.kueue.checks import Checks
-from hived_extender.service.core import Refused
-from hived_extender.service.explaining import Ration
-from hived_extender.service.holds import KeptForOthers
-from hived_extender.service.lending import Lender, Lent
-from hived_extender.service.service import Service
-from hived_extender.service.stimuli import (
+from hived_extender.machine.claims import Lender, Lent
+from hived_extender.machine.core import Refused
+from hived_extender.machine.explaining import Ration
+from hived_extender.machine.holds import KeptForOthers
+from hived_extender.machine.service import Service
+from hived_extender.machine.stimuli import (
     Claimed,
     GroupsEvicted,
     Hold,

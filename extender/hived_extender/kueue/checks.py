@@ -20,14 +20,13 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY
-from hived_extender.job_kinds.job import JobRef
+from hived_extender.jobs.job import JobRef
 from hived_extender.kube.refused_writes import Backoff
 from hived_extender.kube.transitions import with_transition
 from hived_extender.kube.versions import is_older
 from hived_extender.kueue.gangs import Gang, NoCells
-from hived_extender.kueue.names import PENDING, READY, REJECTED, RETRY
-from hived_extender.kueue.workloads import Check, CheckState, Object, Workload
-from hived_extender.service.stimuli import Hold, HoldState
+from hived_extender.kueue.workloads import PENDING, READY, REJECTED, RETRY, Check, CheckState, Object, Workload
+from hived_extender.machine.stimuli import Hold, HoldState
 
 MESSAGE_S = 10.0
 """The least time between two messages of a Workload that goes on waiting."""

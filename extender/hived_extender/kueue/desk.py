@@ -2,33 +2,111 @@
 
 Where the API server has no objects of Kueue, it is asked again every few seconds, and nothing else happens. Every
 replica follows; only the one that leads asks and writes.
+
+Writing into the status of Kueue's objects: our check in Workloads, and that we are at work in AdmissionChecks.
+
+Every write names the version that was read. So it fails where Kueue has evicted the Workload meanwhile, and set its
+checks back: a state written after that would keep it out of Kueue's queue for ever.
 """
 
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+from urllib.parse import quote
 
 import msgspec
 
 from hived.values.errors import HivedError, InvariantError, UserError
+from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.clocks import wall_s
+from hived_extender.kube.events import timestamp
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.optional_kinds import ObjectKind, OptionalKinds
 from hived_extender.kueue.asking import Asking
-from hived_extender.kueue.checks import Checks, Entry
-from hived_extender.kueue.cohorts import ClusterQueue, cluster_queue_of, warning
+from hived_extender.kueue.checks import Checks, Entry, Write, with_states
 from hived_extender.kueue.gangs import Gang, NoCells, gang_elsewhere, gang_of
-from hived_extender.kueue.names import CHECKS, FLAVORS, KINDS, QUEUES, WORKLOADS
-from hived_extender.kueue.workloads import Check, Object, Workload, check_of, flavor_labels, workload_of
-from hived_extender.kueue.writing import AT_WORK, is_passing, write_active, write_state
-from hived_extender.pods.interpreter import Interpreter
-from hived_extender.service.lending import Lender, NoLender
-from hived_extender.service.service import Service
+from hived_extender.kueue.workloads import (
+    ACTIVE,
+    CHECKS,
+    FLAVORS,
+    KINDS,
+    MANAGER,
+    QUEUES,
+    WORKLOADS,
+    Check,
+    ClusterQueue,
+    Object,
+    Workload,
+    assignment_on,
+    check_of,
+    cluster_queue_of,
+    flavor_labels,
+    warning,
+    workload_of,
+)
+from hived_extender.machine.claims import Lender, NoLender
+from hived_extender.machine.service import Service
 
 log = logging.getLogger(__name__)
+
+
+class StatusApi(Protocol):
+    """The call to the API server; `kube.KubeClient` has it."""
+
+    def patch_as(self, path: str, body: Mapping[str, Any], manager: str) -> dict[str, Any]:
+        """Merge `body` into an object as a field manager, and return it. Raises KubeError."""
+
+
+def write_state(kube: StatusApi, collection: str, write: Write, now_s: float) -> Object:
+    """Write a state into the checks of a Workload, and return it as it is then.
+
+    `collection` is the path of all Workloads. Raises KubeError: a conflict if the Workload is another version by now.
+    """
+    workload = write.workload
+    status: Object = {"admissionChecks": with_states(workload.written, write, timestamp(now_s))}
+    if write.said.nodes:
+        status["admission"] = {"podSetAssignments": _on_nodes(workload, write.said.nodes)}
+    body = {"metadata": {"resourceVersion": workload.version, "uid": workload.job.uid}, "status": status}
+    base, plural = collection.rsplit("/", 1)
+    namespace, name = quote(workload.job.namespace, safe=""), quote(workload.job.name, safe="")
+    return kube.patch_as(f"{base}/namespaces/{namespace}/{plural}/{name}/status", body, MANAGER)
+
+
+AT_WORK = "hived holds cells for Workloads with this check"
+"""The message of the condition, unless there is something to warn of."""
+
+
+def _on_nodes(workload: Workload, nodes: Mapping[str, Mapping[str, int]]) -> list[Object]:
+    """The assignments of a Workload's pod sets, with our nodes instead of those that Kueue has chosen."""
+    assigned = [dict(each) for each in workload.admission.get("podSetAssignments") or ()]
+    for each in assigned:
+        if (own := nodes.get(each.get("name", "main"))) is not None and "topologyAssignment" in each:
+            each["topologyAssignment"] = assignment_on(own)
+    return assigned
+
+
+def write_active(kube: StatusApi, collection: str, check: Check, message: str, now_s: float) -> None:
+    """Say in an AdmissionCheck that its controller is at work, in these words. Raises KubeError."""
+    condition = {
+        "type": ACTIVE,
+        "status": "True",
+        "reason": "Active",
+        "message": message,
+        "observedGeneration": check.generation,
+        "lastTransitionTime": timestamp(now_s),
+    }
+    others = [dict(each) for each in check.conditions if each.get("type") != ACTIVE]
+    body = {"metadata": {"resourceVersion": check.version}, "status": {"conditions": [*others, condition]}}
+    kube.patch_as(f"{collection}/{quote(check.name, safe='')}/status", body, MANAGER)
+
+
+def is_passing(error: KubeError) -> bool:
+    """Will the watch tell of something else soon: another version, or the object's end?"""
+    return error.is_conflict or error.is_not_found
+
 
 TURN_S = 1.0
 """Between two turns while Workloads wait for cells or have them; a fact that is news begins one sooner."""

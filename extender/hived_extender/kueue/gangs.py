@@ -14,15 +14,15 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodSpec
-from hived_extender.job_kinds.marks import HOLD
+from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER, Ask
+from hived_extender.jobs.bind_info import asks_in_own_words
+from hived_extender.jobs.dialects import kueue
+from hived_extender.jobs.dialects.description import Description
+from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.kinds.marks import HOLD
+from hived_extender.jobs.wire import Pod, PodMetadata
+from hived_extender.jobs.wire import PodSpec as WirePodSpec
 from hived_extender.kueue.workloads import Object, PodSet, Workload
-from hived_extender.pods.asks import PRIORITY, VIRTUAL_CLUSTER, Ask
-from hived_extender.pods.dialects import kueue
-from hived_extender.pods.dialects.description import Description
-from hived_extender.pods.gang_annotations import asks_in_own_words
-from hived_extender.pods.interpreter import Interpreter
-from hived_extender.pods.wire import Pod, PodMetadata
-from hived_extender.pods.wire import PodSpec as WirePodSpec
 
 MOST_PODS = 2**14
 """Pods of one Workload; each takes a slot of its own."""

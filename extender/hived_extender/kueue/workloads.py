@@ -1,29 +1,155 @@
 """Kueue's objects as far as the admission check needs them: a Workload, an AdmissionCheck, a ResourceFlavor.
 
 v1beta1 and v1beta2 are alike in all of these fields, but for the priority class of a Workload.
+
+Names that Kueue has given, and ours towards it. Those of its API versions v1beta1 and v1beta2.
+
+Nodes that Kueue has chosen itself: a topology assignment, as labels of nodes with a number of pods each.
+
+v1beta1 lists domains one by one. v1beta2 has slices of them, whose values and numbers of pods are one for all domains
+(`universal`) or one for each (`individual`, values with what they have in common left out).
+
+ClusterQueues that may borrow quota of a cohort: Kueue then gives quota where the virtual cluster has no cells.
+
+Kueue takes such quota back by evicting Workloads, also where those that want it find no cells. So cells idle.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
-from hived_extender.job_kinds.job import JobRef
-from hived_extender.kueue.names import (
-    ACTIVE,
-    CONTROLLER,
-    EVICTED,
-    FINISHED,
-    GROUP,
-    PENDING,
-    PODS_READY,
-    QUOTA_RESERVED,
-    WORKLOAD_PRIORITY_CLASS,
+from hived_extender.jobs.annotations import PREFIX
+from hived_extender.jobs.dialects.kueue import HOST
+from hived_extender.jobs.job import JobRef
+from hived_extender.jobs.progress import seconds_of
+from hived_extender.kube.optional_kinds import ObjectKind
+
+GROUP = "kueue.x-k8s.io"
+VERSIONS = ("v1beta2", "v1beta1")
+
+CONTROLLER = PREFIX + "admission-check"
+"""`spec.controllerName` of an AdmissionCheck that is ours."""
+
+MANAGER = "hived-admission-check"
+"""The field manager of our writes, as `managedFields` names it."""
+
+# Conditions of a Workload.
+QUOTA_RESERVED, EVICTED, FINISHED, PODS_READY = "QuotaReserved", "Evicted", "Finished", "PodsReady"
+
+# States of an admission check.
+PENDING, READY, RETRY, REJECTED = "Pending", "Ready", "Retry", "Rejected"
+
+ACTIVE = "Active"
+"""The condition of an AdmissionCheck whose controller is at work."""
+
+WORKLOAD_PRIORITY_CLASS = "WorkloadPriorityClass"
+
+
+WORKLOADS, CHECKS, FLAVORS, QUEUES = (
+    ObjectKind(GROUP, plural, VERSIONS)
+    for plural in ("workloads", "admissionchecks", "resourceflavors", "clusterqueues")
 )
-from hived_extender.kueue.topologies import Assignment, Domain, domains_of
-from hived_extender.pods.progress import seconds_of
+KINDS = (FLAVORS, QUEUES, CHECKS, WORKLOADS)
+
+
+Domain = tuple[Mapping[str, str], int]
+"""Labels of nodes, and how many pods go there."""
+
+MOST_DOMAINS = 2**14
+
+
+class Individual(msgspec.Struct):
+    """The values of one level, one for each domain: what is between `prefix` and `suffix`."""
+
+    roots: list[str]
+    prefix: str | None = None
+    suffix: str | None = None
+
+
+class Values(msgspec.Struct):
+    """The values of one level: the same for all domains of a slice, or one for each."""
+
+    universal: str | None = None
+    individual: Individual | None = None
+
+    def all(self, count: int) -> list[str]:
+        """The value of each of `count` domains. Raises ValueError for other numbers of values, or for none."""
+        if self.universal is not None:
+            return [self.universal] * count
+        if self.individual is None or len(self.individual.roots) != count:
+            raise ValueError
+        return [f"{self.individual.prefix or ''}{root}{self.individual.suffix or ''}" for root in self.individual.roots]
+
+
+class PodCounts(msgspec.Struct):
+    """The numbers of pods: the same for all domains of a slice, or one for each."""
+
+    universal: int | None = None
+    individual: list[int] | None = None
+
+    def all(self, count: int) -> list[int]:
+        """That of each of `count` domains. Raises ValueError for other numbers of them, or for none."""
+        if self.universal is not None:
+            return [self.universal] * count
+        if self.individual is None or len(self.individual) != count:
+            raise ValueError
+        return self.individual
+
+
+class Slice(msgspec.Struct, rename="camel"):
+    """Some of the domains of an assignment of v1beta2."""
+
+    domain_count: int
+    values_per_level: list[Values]
+    pod_counts: PodCounts
+
+
+class OneDomain(msgspec.Struct):
+    """One domain of an assignment of v1beta1."""
+
+    values: list[str]
+    count: int
+
+
+class Assignment(msgspec.Struct):
+    """`topologyAssignment` of a pod set, in either version."""
+
+    levels: list[str]
+    slices: list[Slice] | None = None
+    domains: list[OneDomain] | None = None
+
+
+def domains_of(assignment: Assignment) -> tuple[Domain, ...]:
+    """The domains in their order: pods go to the first ones first. Raises UserError for one that is none."""
+    try:
+        return tuple(_domains(assignment))
+    except ValueError:
+        raise UserError("its topology assignment has other numbers of values than of domains") from None
+
+
+def assignment_on(nodes: Mapping[str, int]) -> dict[str, Any]:
+    """An assignment of v1beta2 that has so many pods on each node."""
+    values = {"individual": {"roots": list(nodes)}}
+    counts = {"individual": list(nodes.values())}
+    part = {"domainCount": len(nodes), "valuesPerLevel": [values], "podCounts": counts}
+    return {"levels": [HOST], "slices": [part]}
+
+
+def _domains(assignment: Assignment) -> Iterator[Domain]:
+    levels = assignment.levels
+    for each in assignment.domains or ():
+        yield dict(zip(levels, each.values, strict=True)), each.count
+    for part in assignment.slices or ():
+        count = part.domain_count
+        if count > MOST_DOMAINS:
+            raise UserError(f"its topology assignment has more than {MOST_DOMAINS} domains")
+        by_level = [each.all(count) for each in part.values_per_level]
+        for place, pods in enumerate(part.pod_counts.all(count)):
+            yield dict(zip(levels, [values[place] for values in by_level], strict=True)), pods
+
 
 Object = dict[str, Any]
 
@@ -305,3 +431,81 @@ def converted(item: Object, kind: type[Any], name: str) -> Any:
     except msgspec.ValidationError as error:
         named = (item.get("metadata") or {}).get("name", "") if isinstance(item, dict) else ""
         raise UserError(f"{name} {named!r} is not as Kueue's v1beta1 and v1beta2 have it: {error}") from None
+
+
+MOST_NAMED = 5
+"""ClusterQueues that are named in a warning."""
+
+
+class ClusterQueue(msgspec.Struct, frozen=True):
+    """A ClusterQueue: its `checks`, and the resources of which it `may_borrow` quota."""
+
+    name: str
+    checks: tuple[str, ...] = ()
+    may_borrow: frozenset[str] = frozenset()
+
+
+def cluster_queue_of(item: Object) -> ClusterQueue:
+    """A ClusterQueue as JSON has it, of either version. Raises UserError."""
+    found = converted(item, QueueObject, "ClusterQueue")
+    spec = found.spec
+    rules = spec.admission_checks_strategy.admission_checks if spec.admission_checks_strategy is not None else None
+    borrowed: frozenset[str] = frozenset()
+    if spec.cohort_name or spec.cohort:
+        flavors = [flavor for group in spec.resource_groups or () for flavor in group.flavors]
+        quotas = [quota for flavor in flavors for quota in flavor.resources]
+        borrowed = frozenset(quota.name for quota in quotas if str(quota.borrowing_limit) != "0")
+    checks = (*(each.name for each in rules or ()), *(spec.admission_checks or ()))
+    return ClusterQueue(found.metadata.name, checks, borrowed)
+
+
+def warning(check: str, queues: Iterable[ClusterQueue], devices: Collection[str]) -> str:
+    """Which ClusterQueues with a check may borrow quota of devices, and what to do; "" if none may."""
+    found = sorted(one.name for one in queues if check in one.checks and one.may_borrow & frozenset(devices))
+    if not found:
+        return ""
+    rest = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return (
+        f"ClusterQueues {', '.join(found[:MOST_NAMED])}{rest} may borrow quota of their cohort, and no cells: "
+        "Kueue may evict running jobs for Workloads that then wait. Set borrowingLimit: 0 for their devices"
+    )
+
+
+class _Quota(msgspec.Struct, rename="camel"):
+    name: str
+    borrowing_limit: str | int | None = None
+
+
+class _Flavor(msgspec.Struct):
+    resources: list[_Quota]
+
+
+class _Group(msgspec.Struct):
+    flavors: list[_Flavor]
+
+
+class _Rule(msgspec.Struct):
+    name: str
+
+
+class _Strategy(msgspec.Struct, rename="camel"):
+    admission_checks: list[_Rule] | None = None
+
+
+class _QueueSpec(msgspec.Struct, rename="camel"):
+    cohort_name: str = ""
+    cohort: str = ""  # of v1beta1
+    resource_groups: list[_Group] | None = None
+    admission_checks_strategy: _Strategy | None = None
+    admission_checks: list[str] | None = None  # of v1beta1
+
+
+class _Named(msgspec.Struct):
+    name: str = ""
+
+
+class QueueObject(msgspec.Struct):
+    """A ClusterQueue, as far as it is read."""
+
+    metadata: _Named
+    spec: _QueueSpec = msgspec.field(default_factory=_QueueSpec)

@@ -15,8 +15,8 @@ from itertools import islice
 
 import msgspec
 
-from hived_extender.job_kinds.gangs import KIND as GANG
-from hived_extender.job_kinds.job import JobRef, told_with_uid
+from hived_extender.jobs.job import JobRef, told_with_uid
+from hived_extender.jobs.kinds.gangs import KIND as GANG
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.events import NORMAL, WARNING, EventRecorder, PodRef
 from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT, REFUSED, SUSPENDED, UPGRADED

@@ -12,10 +12,12 @@ from hived.values.errors import UserError
 from hived.values.specs import PodRequest, PodSpec
 from hived_extender.api.queues import HELD_LATER, QueueArgs, QueuedJob, QueueReport
 from hived_extender.api.waiting import Preempted, When
-from hived_extender.job_kinds import gangs
-from hived_extender.job_kinds.job import parts_of, uid_of
-from hived_extender.job_kinds.kinds import resource_of
-from hived_extender.job_kinds.marks import user_of
+from hived_extender.jobs.job import parts_of, uid_of
+from hived_extender.jobs.kinds import gangs
+from hived_extender.jobs.kinds.marks import user_of
+from hived_extender.jobs.kinds.table import resource_of
+from hived_extender.machine.certificates import asks_of, rfc3339
+from hived_extender.machine.held import Asking
 from hived_extender.queues.book import JobRecord, Step
 from hived_extender.queues.counting import QueueCount, count, count_others, waits_since
 from hived_extender.queues.desk import QueueDesk
@@ -34,8 +36,6 @@ from hived_extender.queues.reasons import (
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.turns import Turns
 from hived_extender.queues.words import STARTING, cause_of, held_by, sentence, start_of
-from hived_extender.service.certificates import asks_of, rfc3339
-from hived_extender.service.held_jobs import Asking
 
 AT_ONCE = 5000
 """Jobs that are described before a turn may be taken: a tenth of a second."""

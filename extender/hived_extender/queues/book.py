@@ -18,15 +18,13 @@ import msgspec
 from msgspec.structs import replace
 
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodSpec
-from hived_extender.job_kinds import kinds
-from hived_extender.job_kinds.job import Job, JobRef, JobState, masked
-from hived_extender.job_kinds.marks import is_marked_held
+from hived_extender.jobs.job import Job, JobRef, JobState, masked
+from hived_extender.jobs.kinds import table
+from hived_extender.jobs.kinds.marks import is_marked_held
 from hived_extender.kube.refused_writes import Backoff
-from hived_extender.queues.entries import Memo
-from hived_extender.queues.kept import Kept
-from hived_extender.queues.rests import IN_TIME, Late, Returned
+from hived_extender.machine.stimuli import HoldState
+from hived_extender.queues.entries import IN_TIME, Kept, Late, Memo, Returned
 from hived_extender.queues.units import GROWN, LATE, Unit
-from hived_extender.service.stimuli import HoldState
 
 log = logging.getLogger(__name__)
 
@@ -390,7 +388,7 @@ class Book:
         """Note that the owner of a job has suspended or resumed it: hived writes its own state in the same call."""
         if entry.job.state is JobState.LET_GO:
             entry.kept = replace(entry.kept, is_suspended=False)
-        elif entry.kept.is_let_go and kinds.has_switch(entry.job.ref):
+        elif entry.kept.is_let_go and table.has_switch(entry.job.ref):
             entry.kept = replace(entry.kept, is_suspended=True)
 
     def _release(self, entry: JobRecord, *, is_marked: bool) -> None:
@@ -432,7 +430,7 @@ class Book:
 def is_resumed_by_owner(entry: JobRecord, job: Job, kept: Kept) -> bool:
     """Has the owner of a job resumed it, which is yet to get cells? `kept` is the state on it now."""
     is_back = entry.step in (Step.WAITING, Step.LEAVING) and job.state is JobState.LET_GO
-    return is_back and kept.version >= entry.kept.version and kinds.has_switch(job.ref)
+    return is_back and kept.version >= entry.kept.version and table.has_switch(job.ref)
 
 
 def _lacking_since(entry: JobRecord, state: HoldState) -> float | None:

@@ -1,17 +1,27 @@
-"""Carries out what is to become of job objects: lets them go, and calls them back, on a few threads."""
+"""Carries out what is to become of job objects: lets them go, and calls them back, on a few threads.
+
+Lets jobs go that hived holds, where queues are off: they would wait for a turn that never comes.
+
+A job that its author created suspended stays so, as do those of `hived hold`, and those that their owner has suspended.
+"""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from hived.values.errors import UserError
-from hived_extender.job_kinds import gangs, gates, kinds
-from hived_extender.job_kinds.writes import Verb, Write
+from hived_extender.jobs.job import Job, JobState
+from hived_extender.jobs.kinds import gangs, gates, table
+from hived_extender.jobs.kinds.kind import Verb, Write
+from hived_extender.jobs.kinds.marks import is_marked_held
+from hived_extender.jobs.proofs import Prover
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.pods.proofs import Prover
+from hived_extender.kube.refused_writes import Backoff
+from hived_extender.machine.pods import PodName
+from hived_extender.queues import entries
 from hived_extender.queues.book import Action, Change
-from hived_extender.queues.kept import written
-from hived_extender.service.pods import PodName
+from hived_extender.queues.entries import Kept, written
+from hived_extender.queues.watched import Seen
 
 log = logging.getLogger(__name__)
 
@@ -62,18 +72,18 @@ class JobCaller:
         annotations = written(action.kept, job.uid, self._prover)
         if job.kind == gangs.KIND:
             return self._gang_writes(action, annotations)
-        kind = kinds.find_kind(job.api_version, job.kind)
+        kind = table.find_kind(job.api_version, job.kind)
         has_gates = kind is not None and kind.has_gates
         pods = self._pods_of(action) if has_gates else []
         match action.change:
             case Change.LET_GO:
                 lifted = [gates.lift(pod.namespace, pod.name, pod.uid) for pod in pods]
-                return [*kinds.resume(job, annotations), *lifted]
+                return [*table.resume(job, annotations), *lifted]
             case Change.CALL_BACK:
                 removed = [gates.remove(pod.namespace, pod.name, pod.uid) for pod in pods]
-                return [*kinds.suspend(job, annotations), *removed]
+                return [*table.suspend(job, annotations), *removed]
             case Change.KEEP:
-                return list(kinds.annotate(job, annotations))
+                return list(table.annotate(job, annotations))
 
     def _gang_writes(self, action: Action, annotations: dict[str, str]) -> list[Write]:
         """The same for a gang of plain pods: its state is on each pod, and goes with it."""
@@ -101,3 +111,39 @@ class JobCaller:
             is_done = write.verb is Verb.CREATE and error.reason == "AlreadyExists"
             if not is_done and not (write.may_be_missing and error.is_not_found):
                 raise
+
+
+def is_let_go(job: Job, state: Kept) -> bool:
+    """Is a job that waits let go where queues are off?"""
+    was_called_back = state.since_s > 0 and not state.is_let_go
+    return not state.is_aside and (was_called_back or is_marked_held(job.annotations))
+
+
+class LettingGo:
+    """See the module. A call that was refused is made again, later each time. Not thread-safe."""
+
+    def __init__(self, prover: Prover) -> None:
+        self._prover = prover
+        self._refused: dict[str, Backoff] = {}  # by key
+
+    def due(self, jobs: Iterable[Seen], now: float, limit: int) -> list[Action]:
+        """The calls that are due, at most so many. Cost O(jobs)."""
+        found: list[Action] = []
+        for seen in jobs:
+            job = seen.job
+            refused = self._refused.get(job.ref.key)
+            if job.state is not JobState.HELD or (refused is not None and refused.at_s > now):
+                continue
+            state = entries.read(job.annotations, job.ref.uid, self._prover)
+            if is_let_go(job, state):
+                found.append(Action(job.ref, Change.LET_GO, state.followed_by(is_let_go=True, since_s=now)))
+                if len(found) == limit:
+                    break
+        return found
+
+    def answered(self, action: Action, error: str, now: float) -> None:
+        """A call was carried out, or refused."""
+        backoff = self._refused.pop(action.job.key, None) or Backoff()
+        if error:
+            backoff.wrote(now, refused=True)
+            self._refused[action.job.key] = backoff

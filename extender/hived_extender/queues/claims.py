@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hived_extender.job_kinds.job import uid_of
+from hived_extender.jobs.job import uid_of
 from hived_extender.queues.room import Ask, Claimed, Pending
 from hived_extender.queues.table import Reclaim, Table
 

@@ -14,36 +14,41 @@ from functools import partial
 from hived.values.errors import InvariantError
 from hived.values.specs import ClusterSpec
 from hived_config.rules import Queueing
-from hived_extender.job_kinds import gangs as gang_kind
-from hived_extender.job_kinds import gates, kinds
-from hived_extender.job_kinds.job import Job, JobName, JobRef
-from hived_extender.job_kinds.needs import Need, need_of
+from hived_extender.jobs.job import Job, JobName, JobRef
+from hived_extender.jobs.kinds import gangs as gang_kind
+from hived_extender.jobs.kinds import gates, table
+from hived_extender.jobs.needs import Need, need_of
+from hived_extender.jobs.proofs import Prover
+from hived_extender.jobs.quotas.backing import leaf_warnings
+from hived_extender.jobs.quotas.tree import QuotaTree
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.clocks import wall_s
 from hived_extender.kube.events import WARNING, EventRecorder, PodRef
 from hived_extender.kube.metrics import Metrics, QueueGauges
 from hived_extender.kube.optional_kinds import OptionalKinds
-from hived_extender.pods.proofs import Prover
+from hived_extender.machine.pods import PodName
+from hived_extender.machine.service import Service
+from hived_extender.machine.stimuli import Claimed, JobsMade, QuotasFollowed
+from hived_extender.machine.writes.writer import COMPONENT
 from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.book import Action, Change
-from hived_extender.queues.calling import JobCaller
+from hived_extender.queues.calling import JobCaller, LettingGo
 from hived_extender.queues.counting import gauges
-from hived_extender.queues.gangs import WatchedGangs
-from hived_extender.queues.letting_go import LettingGo
 from hived_extender.queues.priority_classes import CLASSES, WatchedClasses
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
-from hived_extender.queues.queue_objects import IGNORED, QueueItem, QueueObjects
 from hived_extender.queues.reservation import Learned
-from hived_extender.queues.trees import TREES, Object, WatchedTree
 from hived_extender.queues.turns import Shared, Turns
-from hived_extender.queues.watched import WatchedJobs
-from hived_extender.quotas.backing import leaf_warnings
-from hived_extender.quotas.tree import QuotaTree
-from hived_extender.service.pods import PodName
-from hived_extender.service.service import Service
-from hived_extender.service.stimuli import Claimed, JobsMade, QuotasFollowed
-from hived_extender.service.writes.telling import COMPONENT
+from hived_extender.queues.watched import (
+    OTHER_NAMESPACE,
+    TREES,
+    Object,
+    QueueItem,
+    QueueObjects,
+    WatchedGangs,
+    WatchedJobs,
+    WatchedTree,
+)
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +108,7 @@ class QueueDesk:
         self.classes = WatchedClasses(self._wake.set)
         self._classes = OptionalKinds(kube, metrics, (CLASSES,), self.classes, "priority classes")
         self._shared = Shared(prover, self.publisher, now, self._job_events, learned, self.outside, self.classes)
-        self._followed = OptionalKinds(kube, metrics, kinds.KINDS, self.jobs, "jobs")
+        self._followed = OptionalKinds(kube, metrics, table.KINDS, self.jobs, "jobs")
         self._objects = OptionalKinds(kube, metrics, OBJECT_KINDS, self.publisher, "queues")
         self.quotas = WatchedTree(self._wake.set, self._tell_tree)
         self._trees = OptionalKinds(kube, metrics, (TREES,), self.quotas, "quotas")
@@ -195,7 +200,7 @@ class QueueDesk:
             self._tell_warnings()
             while self._mistakes and self._may_write():
                 item, problem = self._mistakes.popleft()
-                reason = "IgnoredQueue" if problem == IGNORED else "InvalidQueue"
+                reason = "IgnoredQueue" if problem == OTHER_NAMESPACE else "InvalidQueue"
                 self._tell(item, problem, reason, "scheduling.x-k8s.io/v1alpha1/Queue")
 
     def _run(self) -> None:

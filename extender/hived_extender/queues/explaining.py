@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 
 from hived.values.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
+from hived_extender.jobs.quotas.usage import TOO_LARGE, WAIT
 from hived_extender.queues.entries import Entry
 from hived_extender.queues.ledger import Use
-from hived_extender.queues.minimums import smallest
 from hived_extender.queues.order import At, Line
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.reasons import (
@@ -34,8 +34,7 @@ from hived_extender.queues.reclaim import for_due
 from hived_extender.queues.reservation import Expected, Reservation, expected_end, latest
 from hived_extender.queues.room import Claimed, Lent, Pending
 from hived_extender.queues.table import Table
-from hived_extender.queues.units import Unit
-from hived_extender.quotas.usage import TOO_LARGE, WAIT
+from hived_extender.queues.units import Unit, smallest
 
 MOST_BEFORE = 16
 """Units that are tried before another one of their queue."""

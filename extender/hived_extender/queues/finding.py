@@ -6,7 +6,7 @@ from itertools import islice
 
 from hived.values.errors import UserError
 from hived_extender.api.waiting import MASKED
-from hived_extender.job_kinds.job import parts_of
+from hived_extender.jobs.job import parts_of
 from hived_extender.queues.book import JobRecord
 from hived_extender.queues.turns import Turns
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from hived_config.loader import Configuration
+from hived_extender.jobs.quotas.tree import QuotaTree
 from hived_extender.queues.book import JobRecord, Step
+from hived_extender.queues.calling import is_let_go
 from hived_extender.queues.desk import QueueDesk
-from hived_extender.queues.letting_go import is_let_go
 from hived_extender.queues.tree_use import MOST_NAMED
-from hived_extender.quotas.tree import QuotaTree
 
 LOCK_S = 1.0
 """How long a turn is waited for: the API server waits for a review, and somebody for a plan."""

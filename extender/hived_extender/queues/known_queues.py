@@ -4,9 +4,8 @@ from collections.abc import Iterable
 
 from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
-from hived_extender.quotas.backing import cells_of, virtual_cluster_of
-from hived_extender.quotas.reading import MAX_JOBS
-from hived_extender.quotas.tree import QuotaTree
+from hived_extender.jobs.quotas.backing import cells_of, virtual_cluster_of
+from hived_extender.jobs.quotas.tree import MAX_JOBS, QuotaTree
 
 
 class KnownQueues:

@@ -2,10 +2,10 @@
 
 from collections.abc import Collection, Sequence
 
-from hived_extender.job_kinds.job import JobRef
+from hived_extender.jobs.job import JobRef
+from hived_extender.machine.claims import Lent
+from hived_extender.machine.stimuli import Claimed, Hold
 from hived_extender.queues.desk import QueueDesk
-from hived_extender.service.lending import Lent
-from hived_extender.service.stimuli import Claimed, Hold
 
 
 class QueueLender:

@@ -8,19 +8,18 @@ from hived.life.groups import virtual_leaves
 from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY
-from hived_extender.job_kinds.job import JobRef
-from hived_extender.pods.wire import Pod
-from hived_extender.queues.minimums import pods_of
+from hived_extender.jobs.job import JobRef
+from hived_extender.jobs.wire import Pod
+from hived_extender.machine import claims as service
+from hived_extender.machine import holds
+from hived_extender.machine import quota_bound as service_quotas
+from hived_extender.machine.held import Asking
+from hived_extender.machine.runner import Runner
+from hived_extender.machine.stand_ins import sizes_of
+from hived_extender.machine.stimuli import Claimed, Hold, HoldAsked, HoldShrunk, UpgradeAsked, VictimsAsked
+from hived_extender.machine.stimuli import Victims as Leaving
 from hived_extender.queues.room import Ask, Lent, NoCells, NoQuota, Pending, RoomMade, Victims
-from hived_extender.queues.units import Unit
-from hived_extender.service import holds
-from hived_extender.service import lending as service
-from hived_extender.service import quota_bound as service_quotas
-from hived_extender.service.held_jobs import Asking
-from hived_extender.service.runner import Runner
-from hived_extender.service.stand_ins import sizes_of
-from hived_extender.service.stimuli import Claimed, Hold, HoldAsked, HoldShrunk, UpgradeAsked, VictimsAsked
-from hived_extender.service.stimuli import Victims as Leaving
+from hived_extender.queues.units import Unit, pods_of
 
 
 class LiveRoom:

@@ -12,7 +12,6 @@ import numpy as np
 from hived.values.decisions import Bind, Wait
 from hived_extender.queues.claims import Claims
 from hived_extender.queues.entries import Entry, Run
-from hived_extender.queues.minimums import largest
 from hived_extender.queues.order import Walk
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.quota_victims import Claimants, is_refused, lent_victims, quota_victims, victims_within
@@ -20,7 +19,7 @@ from hived_extender.queues.reasons import QUOTA_KEPT
 from hived_extender.queues.reclaim import Borrower, for_borrower, for_due
 from hived_extender.queues.room import Ask, NoCells, NoQuota, Pending, Room, RoomMade, Victims
 from hived_extender.queues.table import Lending, Table
-from hived_extender.queues.units import Evict, Order, Start, Stop, Unit, Upgrade
+from hived_extender.queues.units import Evict, Order, Start, Stop, Unit, Upgrade, largest
 from hived_extender.queues.user_limits import count_waiting
 
 SORTED = 100

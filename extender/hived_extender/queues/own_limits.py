@@ -3,8 +3,8 @@
 from hived.values.errors import UserError
 from hived_extender.queues import played
 from hived_extender.queues.entries import Entry
-from hived_extender.queues.minimums import smallest
 from hived_extender.queues.table import OwnRefusals, Table
+from hived_extender.queues.units import smallest
 
 MOST_POSSIBLE = 1000
 """Specs of which is remembered that they fit an empty virtual cluster."""

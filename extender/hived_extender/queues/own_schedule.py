@@ -25,8 +25,8 @@ from hived.values.decisions import Bind, Preempt
 from hived.values.errors import UserError
 from hived.values.events import GroupSplit, NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import BindInfo, ClusterSpec, PodRequest, PodSpec, Rules, WorkTimes
+from hived_extender.machine.stand_ins import like, ranges_of, sizes_of
 from hived_extender.queues.units import Unit
-from hived_extender.service.stand_ins import like, ranges_of, sizes_of
 
 COPYING = 10
 """As many searches is what would be if others left, about."""

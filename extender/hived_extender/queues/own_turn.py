@@ -3,13 +3,12 @@
 from hived.values.errors import UserError
 from hived_extender.queues import own_limits, played, promises
 from hived_extender.queues.entries import Entry
-from hived_extender.queues.minimums import has_smaller, largest, smallest
 from hived_extender.queues.order import Walk
 from hived_extender.queues.own_schedule import Placed
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.reservation import Reservation, declared_end, reserve
 from hived_extender.queues.table import OwnRefusals, Table
-from hived_extender.queues.units import Unit
+from hived_extender.queues.units import Unit, has_smaller, largest, smallest
 
 KEEPS_ORDER = (Policy.HIVED, Policy.BLOCK)
 """Policies by which nobody goes past a unit that waits for its quota."""

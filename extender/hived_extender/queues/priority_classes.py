@@ -3,9 +3,9 @@
 import threading
 from collections.abc import Callable, Iterable
 
+from hived_extender.jobs.wire import Pod
 from hived_extender.kube.optional_kinds import Object, ObjectKind
-from hived_extender.pods.wire import Pod
-from hived_extender.service.pods import NEVER
+from hived_extender.machine.pods import NEVER
 
 CLASSES = ObjectKind("scheduling.k8s.io", "priorityclasses", ("v1",))
 

@@ -2,6 +2,8 @@
 
 Only differences are written, a bounded number at a time, the oldest first. Whatever somebody else changes in the parts
 that hived writes is written again. Users' own fields stay: `active` of a unit, policy and priority of a queue.
+
+From jobs and queues to the objects that Kube Queue's users read: only what has changed is written.
 """
 
 import logging
@@ -12,14 +14,19 @@ from typing import Any
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
+from hived_extender.jobs.job import JobState, told
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import timestamp
 from hived_extender.kube.optional_kinds import ObjectKind
-from hived_extender.queues.queue_objects import QueueItem
+from hived_extender.queues.book import Book, JobRecord, Step
+from hived_extender.queues.queues import Queues
 from hived_extender.queues.records import (
     PATH,
     QUEUE_NAMESPACE,
+    SHOWN_ITEMS,
+    Phase,
     QueueRecord,
     UnitRecord,
     is_only_ours,
@@ -28,10 +35,13 @@ from hived_extender.queues.records import (
     queue_object,
     queue_status,
     unit_key,
+    unit_name,
     unit_object,
     unit_spec,
     unit_status,
 )
+from hived_extender.queues.watched import QueueItem
+from hived_extender.queues.words import held_by
 
 log = logging.getLogger(__name__)
 
@@ -270,3 +280,95 @@ def _kept(item: Object) -> bytes:
     metadata = item["metadata"]
     kept = {key: metadata.get(key) for key in ("annotations", "labels")} | {"uid": metadata.get("uid", "")}
     return msgspec.json.encode({"metadata": kept, "spec": item.get("spec"), "status": item.get("status")})
+
+
+_PHASES = {
+    Step.WAITING: Phase.ENQUEUED,
+    Step.STARTING: Phase.RESERVED,
+    Step.RUNNING: Phase.RUNNING,
+    Step.LEAVING: Phase.ENQUEUED,
+}
+
+
+class Records:
+    """See the module."""
+
+    def __init__(self, publisher: Publisher, quotas: Iterable[str] = ()) -> None:
+        """All `quotas` of a tree have objects, other queues once they have jobs."""
+        self._publisher, self._quotas = publisher, tuple(quotas)
+        self._told: dict[str, UnitRecord] = {}
+        self._paths: dict[str, None] = {}  # queues that have objects
+        self.heads: dict[str, str] = {}  # the first job of each queue
+
+    def update(self, book: Book, queues: Queues) -> None:
+        """Have objects say what is so now. Cost: that of the jobs and queues that have changed."""
+        changed, moved = book.take_changed(), dict.fromkeys((*self._quotas, *queues.take_moved()))
+        for key in changed:
+            if key not in book.entries and (told := self._told.pop(key, None)) is not None:
+                self._publisher.forget(told)
+        for entry in book.take_over():
+            record = _unit_record(entry)
+            if record is not None:
+                phase = Phase.SUCCEEDED if entry.job.state is JobState.SUCCEEDED else Phase.FAILED
+                self._publisher.want(replace(record, phase=phase, message="", running=0, pending=0), is_last=True)
+                self._told.pop(entry.key, None)
+        for entry in [book.entries[key] for key in changed if key in book.entries]:
+            key, record = entry.key, _unit_record(entry)
+            if record is not None and self._told.get(key) != record:
+                self._told[key] = record
+                self._publisher.want(record)
+                if record.queue not in self._paths:  # all its jobs may run
+                    moved[record.queue] = None
+        for path in moved:
+            self._paths[path] = None
+            order = queues.first(path, SHOWN_ITEMS)
+            self.heads.pop(path, None)
+            if order:
+                self.heads[path] = order[0]
+            self._publisher.want(QueueRecord(path, [self._item(book, key) for key in order]))
+        self._quotas = ()  # they have objects now
+
+    def _item(self, book: Book, key: str) -> tuple[str, str, int]:
+        job, unit = book.entries[key].job.ref, book.entries[key].unit
+        return job.namespace, unit_name(job), 0 if unit is None else unit.priority
+
+
+def _unit_record(entry: JobRecord) -> UnitRecord | None:
+    unit = entry.unit
+    if unit is None:
+        return None
+    progress = entry.progress
+    phase = _PHASES[entry.step]
+    if entry.step is Step.STARTING and entry.written is None and entry.wanted is None:
+        phase = Phase.DEQUEUED
+    return UnitRecord(
+        entry.job.ref,
+        unit.queue,
+        unit.priority,
+        {name: f"{amount:g}" for name, amount in unit.request.items()},
+        phase,
+        message=entry.refusal or _message(entry, unit.queue),
+        is_held=entry.kept.is_aside,
+        attempts=entry.kept.attempts,
+        running=progress.bound_count if progress is not None else 0,
+        pending=progress.slot_count - progress.bound_count if progress is not None else 0,
+        evicted_for=told(entry.kept.evicted_for, entry.job.ref.namespace),
+        priority_class=entry.job.priority_class,
+        owner=entry.job.owner,
+    )
+
+
+def _message(entry: JobRecord, queue: str) -> str:
+    """Why a job has no pods yet, in words that do not change with its place: each change is a call."""
+    match entry.step:
+        case Step.WAITING if entry.kept.is_aside:
+            return held_by("", is_held=entry.kept.is_held, is_suspended=entry.kept.is_suspended)
+        case Step.WAITING:
+            notice = entry.kept.late.notice or entry.kept.returned.notice
+            shows = f"hived get queue {queue} shows its place, and what it waits for"
+            return f"waits in queue {queue}: {shows}{notice and f'; {notice}'}"
+        case Step.STARTING:
+            return "cells for all of its pods are held"
+        case Step.LEAVING:
+            return "is called back, and waits again once its pods are gone"
+    return ""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from hived.values.specs import BindInfo, ClusterSpec, PodSpec
 from hived_extender.queues import played
-from hived_extender.queues.entries import Entry, Memo, Run
+from hived_extender.queues.entries import NONE_RETURNED, Entry, Late, Memo, Returned, Run
 from hived_extender.queues.ledger import Ledger, Unlimited
 from hived_extender.queues.live_turn import LiveTurn
 from hived_extender.queues.own_turn import OwnTurn
@@ -17,7 +17,6 @@ from hived_extender.queues.policies import Rules
 from hived_extender.queues.questions import Questions
 from hived_extender.queues.reservation import Learned
 from hived_extender.queues.restarts import Restarts
-from hived_extender.queues.rests import NONE_RETURNED, Late, Returned
 from hived_extender.queues.room import Room
 from hived_extender.queues.table import USUAL, Pace, Table
 from hived_extender.queues.units import Order, OtherUse, Unit

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hived_extender.queues.shares import Shares
+from hived_extender.queues.ledger import Shares
 from hived_extender.queues.units import Unit
 
 

@@ -14,10 +14,10 @@ from hived.cells.state import GroupState
 from hived.life.groups import bind_info_of_slot
 from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, BindInfo, PodSpec
+from hived_extender.machine.core import Core
+from hived_extender.machine.pods import PodRecord
 from hived_extender.queues.queues import Queues
 from hived_extender.recording.operations import STAND_IN
-from hived_extender.service.core import Core
-from hived_extender.service.pods import PodRecord
 
 log = logging.getLogger(__name__)
 

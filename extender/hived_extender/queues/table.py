@@ -12,16 +12,14 @@ from typing import NamedTuple
 from hived.cells.topology import IntArray
 from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodSpec
-from hived_extender.queues.entries import Entry, Run
-from hived_extender.queues.ledger import Ledger, Unlimited, Use
+from hived_extender.queues.entries import FIRST_S, Entry, Late, Returned, Run
+from hived_extender.queues.ledger import CELLS, Ledger, Shares, Unlimited, Use
 from hived_extender.queues.order import Kinds, Line, Rank
 from hived_extender.queues.own_schedule import OwnSchedule
 from hived_extender.queues.policies import Blocks, Rules
 from hived_extender.queues.reclaim import Borrower, Exchanges
 from hived_extender.queues.reservation import Learned, Reservation
-from hived_extender.queues.rests import FIRST_S, Late, Returned
 from hived_extender.queues.room import Ask
-from hived_extender.queues.shares import CELLS, Shares
 from hived_extender.queues.units import GROWN, LATE, OtherUse, Unit
 
 

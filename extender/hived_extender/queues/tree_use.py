@@ -3,13 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from hived.values.errors import UserError
+from hived_extender.jobs.quotas.tree import QuotaTree, quota_of
+from hived_extender.jobs.quotas.usage import WAIT_POLICY, Running, Usage, drained, going_over
 from hived_extender.queues.book import Book, JobRecord
 from hived_extender.queues.questions import Questions
 from hived_extender.queues.units import OtherUse, Unit
-from hived_extender.quotas.draining import WAIT, Running, drained, going_over
-from hived_extender.quotas.naming import quota_of
-from hived_extender.quotas.tree import QuotaTree
-from hived_extender.quotas.usage import Usage
 
 MOST_NAMED = 5
 """Jobs in one sentence."""
@@ -36,7 +34,7 @@ class TreeUse:
 
     def drained(self) -> dict[str, str]:
         """The jobs that are to leave quotas which were lowered below their use, where these say so; with the quota."""
-        if self._tree is None or all(quota.drain == WAIT for quota in self._tree.quotas.values()):
+        if self._tree is None or all(quota.drain == WAIT_POLICY for quota in self._tree.quotas.values()):
             return {}
         return drained(self._usage(self._tree), self._running(self._tree))
 
@@ -107,7 +105,11 @@ def _fate(policy: str, jobs: Sequence[str]) -> str:
     if not jobs:
         return "they leave with those of another quota"
     more = f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
-    does = "these run until they end" if policy == WAIT else f"by policy {policy} these are called back, if they may be"
+    does = (
+        "these run until they end"
+        if policy == WAIT_POLICY
+        else f"by policy {policy} these are called back, if they may be"
+    )
     return f"{does}: {', '.join(jobs[:MOST_NAMED])}{more}"
 
 

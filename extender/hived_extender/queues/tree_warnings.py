@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from hived_extender.jobs.quotas.tree import QuotaTree
 from hived_extender.kube.clocks import wall_s
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.going import LOCK_S, without_quotas
 from hived_extender.queues.tree_use import lowered_by
-from hived_extender.quotas.tree import QuotaTree
 
 
 def tree_warnings(desk: QueueDesk, document: Mapping[str, Any], tree: QuotaTree) -> list[str]:

@@ -2,9 +2,19 @@
 
 Made anew when a term or another configuration begins, and told all jobs then, with the state that is kept on them. Not
 thread-safe.
+
+Calls jobs back: notes it, says it, has their pods wait, and gives back what is held for them. Not thread-safe.
+
+Jobs that need less than they were let go with give the rest back at once: to their queue, and to all others.
+
+A pod has succeeded and is not made anew, a job was scaled down, or a part of it has finished. The cells of its pods are
+free then, or are held for pods that never come. Pods that still end keep theirs until they are gone. So a job gives
+back in steps, and those behind it get cells that are really free. Not thread-safe.
 """
 
+import dataclasses
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,51 +22,26 @@ from functools import partial
 from msgspec.structs import replace
 
 from hived.values.errors import InvariantError, UserError
-from hived.values.specs import ClusterSpec
+from hived.values.specs import ClusterSpec, GroupSpec
 from hived_config.rules import Queueing
-from hived_extender.job_kinds import gangs, kinds
-from hived_extender.job_kinds.gates import GATE
-from hived_extender.job_kinds.job import Job, JobName, JobRef
-from hived_extender.job_kinds.marks import is_marked_held
-from hived_extender.job_kinds.needs import misplaced
+from hived_extender.jobs.job import Job, JobName, JobRef
+from hived_extender.jobs.kinds import gangs, table
+from hived_extender.jobs.kinds.gates import GATE
+from hived_extender.jobs.kinds.marks import is_marked_held
+from hived_extender.jobs.needs import misplaced
+from hived_extender.jobs.proofs import Prover
+from hived_extender.jobs.quotas.backing import virtual_cluster_of
+from hived_extender.jobs.quotas.tree import QuotaTree
+from hived_extender.jobs.quotas.usage import EPSILON
+from hived_extender.jobs.wire import Pod
 from hived_extender.kube.clocks import FAR_S
-from hived_extender.pods.proofs import Prover
-from hived_extender.pods.wire import Pod
-from hived_extender.queues import kept
-from hived_extender.queues.announcing import JobEvents
-from hived_extender.queues.book import Action, Book, JobRecord, Step, is_resumed_by_owner
-from hived_extender.queues.calling_back import CallingBack
-from hived_extender.queues.job_units import Cells, TooLargeError, unit_of
-from hived_extender.queues.kept import Kept
-from hived_extender.queues.known_queues import KnownQueues
-from hived_extender.queues.ledger import TreeLedger, Unlimited
-from hived_extender.queues.live_room import LiveRoom, leaves_of
-from hived_extender.queues.minimums import no_larger
-from hived_extender.queues.policies import QueueRules, Rules, policy_named
-from hived_extender.queues.priority_classes import WatchedClasses
-from hived_extender.queues.publishing import Publisher
-from hived_extender.queues.queue_objects import QueueObjects
-from hived_extender.queues.queues import Queues
-from hived_extender.queues.reasons import Impossible, NeverFits, OverQuota, Reason
-from hived_extender.queues.recording import Records
-from hived_extender.queues.records import unit_key
-from hived_extender.queues.reservation import Learned
-from hived_extender.queues.room import Ask
-from hived_extender.queues.shrinking import Shrinking
-from hived_extender.queues.surroundings import Surroundings, groups_within
-from hived_extender.queues.tree_use import TreeUse
-from hived_extender.queues.units import Evict, OtherUse, Start, Stop, Unit, Upgrade
-from hived_extender.queues.watched import NOT_UNDERSTOOD, Seen
-from hived_extender.queues.words import NOT_BORN_HELD, RESUMED, sentence
-from hived_extender.quotas.backing import virtual_cluster_of
-from hived_extender.quotas.tree import QuotaTree
-from hived_extender.quotas.usage import EPSILON
-from hived_extender.service.core import Core
-from hived_extender.service.holds import HeldBind
-from hived_extender.service.lending import Lent
-from hived_extender.service.quota_bound import QuotaBound
-from hived_extender.service.service import Service
-from hived_extender.service.stimuli import (
+from hived_extender.machine.claims import Lent
+from hived_extender.machine.core import Core
+from hived_extender.machine.holds import HeldBind
+from hived_extender.machine.quota_bound import QuotaBound
+from hived_extender.machine.service import Service
+from hived_extender.machine.stand_ins import members_of
+from hived_extender.machine.stimuli import (
     Claimed,
     GroupsEvicted,
     HoldDropped,
@@ -64,11 +49,190 @@ from hived_extender.service.stimuli import (
     HoldState,
     JobsBarred,
     LentAsked,
+    Stimulus,
 )
+from hived_extender.queues import entries
+from hived_extender.queues.announcing import JobEvents
+from hived_extender.queues.book import Action, Book, JobRecord, Step, is_resumed_by_owner
+from hived_extender.queues.entries import Kept
+from hived_extender.queues.known_queues import KnownQueues
+from hived_extender.queues.ledger import TreeLedger, Unlimited
+from hived_extender.queues.live_room import LiveRoom, leaves_of
+from hived_extender.queues.places import BACK
+from hived_extender.queues.policies import QueueRules, Rules, policy_named
+from hived_extender.queues.priority_classes import WatchedClasses
+from hived_extender.queues.publishing import Publisher, Records
+from hived_extender.queues.queues import Queues
+from hived_extender.queues.reasons import Impossible, NeverFits, OverQuota, Reason
+from hived_extender.queues.records import unit_key
+from hived_extender.queues.reservation import Learned
+from hived_extender.queues.room import Ask
+from hived_extender.queues.surroundings import Surroundings, groups_within
+from hived_extender.queues.tree_use import TreeUse
+from hived_extender.queues.units import (
+    LATE,
+    Cells,
+    Evict,
+    OtherUse,
+    Start,
+    Stop,
+    TooLargeError,
+    Unit,
+    Upgrade,
+    no_larger,
+    unit_of,
+)
+from hived_extender.queues.watched import NOT_UNDERSTOOD, QueueObjects, Seen
+from hived_extender.queues.words import NOT_BORN_HELD, RESUMED, sentence
 
 log = logging.getLogger(__name__)
 
-GATED = frozenset([("", gangs.KIND), *((kind.group, kind.kind) for kind in kinds.KINDS if kind.has_gates)])
+
+class CallingBack:
+    """See the module."""
+
+    def __init__(
+        self, service: Service, book: Book, queues: Queues, events: JobEvents, now: Callable[[], float]
+    ) -> None:
+        self._service, self._book, self._queues, self._events, self._now = service, book, queues, events, now
+
+    def reclaim(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
+        """As `call_back`; it counts as one whose cells others are due."""
+        self._service.metrics.queue_reclaimed.labels(self._book.queue_of(key)).inc()
+        self.call_back(key, winner, loses_turn=loses_turn)
+
+    def call_back(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
+        """A job gives its cells back: its pods are to end, and new ones get none."""
+        self._book.call_back(key, winner, self._now())
+        if loses_turn:
+            self._queues.lost_turn(key)
+        self.called_back(self._book.entries[key])
+
+    def called_back(self, entry: JobRecord) -> None:
+        """The book has noted it already, as somebody has changed the job."""
+        job = entry.job.ref
+        if entry.kept.is_suspended:
+            self._events.suspended(job, self._book.queue_of(job.key), self._now())
+        else:
+            queue, notice = self._book.queue_of(job.key), entry.kept.rest_notice(self._now())
+            self._events.evicted(job, queue, entry.kept.evicted_for, self._now(), notice)
+        self.bar(job)
+        self.put(HoldDropped(job.key))
+
+    def lose(self, key: str, winner: str) -> None:
+        """A job has lost its cells, with `LATE` as it made no pod: then those behind it go first."""
+        self.call_back(key, winner, loses_turn=winner == LATE)
+        if winner == LATE:
+            self._book.keep(key, place=self._queues.moved(key, BACK))
+
+    def see_off(self) -> None:
+        """Jobs wait again once their pods are gone, and these are evicted where nobody else makes them leave."""
+        for entry, has_failed in self._book.leaving(self._now()):
+            with self._service.runner.look() as machine:
+                pods = [one for one in machine.cache.jobs.pods_of(entry.job.ref) if one.state.is_placed]
+            left = [one.request for one in pods if one.request is not None and not one.seen.is_leaving]
+            if has_failed and left and entry.job.comes_back:
+                groups = dict.fromkeys(request.spec.group.name for request in left)
+                self.put(GroupsEvicted(tuple(groups), entry.kept.evicted_for))
+            elif not pods and (has_failed or entry.is_held):
+                self._book.left(entry.key, self._now())
+
+    def bar(self, job: JobRef) -> None:
+        """Have the pods of a job wait until its turn: its owner may have let it go."""
+        entry = self._book.entries.get(job.key)
+        if entry is None or entry.step.has_cells or entry.unit is None:
+            self.put(JobsBarred(freed=(job.job_name,)))
+        else:
+            self.put(JobsBarred({job.job_name: entry.unit.queue}))
+
+    def put(self, stimulus: Stimulus) -> None:
+        """Tell the service, which may take no part in it just now."""
+        try:
+            self._service.runner.handle(stimulus)
+        except UserError as error:
+            log.info("the service does not take part", extra={"fields": {"cause": error.message}})
+
+
+class Shrinking:
+    """See the module. `keep` writes onto a job how many leaf cells it has from now on."""
+
+    def __init__(
+        self, service: Service, book: Book, queues: Queues, room: LiveRoom, keep: Callable[[str, int], None]
+    ) -> None:
+        self._service, self._book, self._queues, self._room, self._keep = service, book, queues, room, keep
+        self._smaller: dict[str, None] = {}  # jobs with cells that need less than they have
+
+    def seen(self, key: str) -> None:
+        """A job looks different. A gang whose pods a controller makes anew needs all of its places."""
+        entry, had = self._book.entries.get(key), self._queues.running_unit(key)
+        if entry is None or entry.unit is None or had is None or not entry.step.has_cells:
+            self._smaller.pop(key, None)
+            return
+        if entry.job.ref.kind == gangs.KIND and entry.job.comes_back:
+            return
+        if any(count < _sizes(had)[size] for size, count in _needed(had, entry.unit).items()):
+            self._smaller[key] = None
+        else:
+            self._smaller.pop(key, None)
+
+    def look(self) -> None:
+        """Give back what no pod has or will have any more. Cost O(pods of jobs that need less)."""
+        for key in list(self._smaller):
+            entry, had = self._book.entries.get(key), self._queues.running_unit(key)
+            if entry is None or entry.unit is None or had is None or not entry.step.has_cells:
+                del self._smaller[key]
+                continue
+            unit = self._of_now(entry.job.ref, had, entry.unit)
+            if unit.leaf_count < had.leaf_count:
+                self._give_back(entry.job.ref, unit, is_borrowed=entry.kept.is_borrowed)
+                self._keep(key, unit.leaf_count)
+            if all(count >= _sizes(unit)[size] for size, count in _needed(unit, entry.unit).items()):
+                del self._smaller[key]
+
+    def _of_now(self, job: JobRef, had: Unit, needs: Unit) -> Unit:
+        """The unit with the pods that are needed, and those that have cells still. One slot is left at least."""
+        with self._service.runner.look() as machine:
+            placed = Counter(machine.holds.placed_sizes(job))
+        before, needed = _sizes(had), _needed(had, needs)
+        sizes = [
+            size for size, count in before.items() for _ in range(min(count, max(needed[size], placed[size])))
+        ] or [max(before)]
+        group = GroupSpec(had.spec.group.name, members_of(sizes))
+        spec = dataclasses.replace(had.spec, group=group, leaf_cell_count=max(sizes))
+        left, least = sum(sizes), min(needs.leaf_count, had.leaf_count)
+        part = (left - least) / (had.leaf_count - least) if had.leaf_count > least else 1.0
+        names = dict.fromkeys((*had.request, *needs.request))
+        request = {
+            name: min(had.request.get(name, 0.0), _between(needs.request, had.request, name, part)) for name in names
+        }
+        return replace(had, spec=spec, request=request)
+
+    def _give_back(self, job: JobRef, unit: Unit, *, is_borrowed: bool) -> None:
+        held = self._room.shrink(Ask(unit, is_borrowed))
+        with self._service.runner.look() as machine:
+            core, pods = machine.cache.core, machine.cache.jobs.pods_of(job)
+            groups = list(dict.fromkeys(one.request.spec.group.name for one in pods if one.request is not None))
+            own = () if core is None or is_borrowed else leaves_of(core.state, unit, groups, held)
+        self._queues.shrunk(unit, own)
+
+
+def _sizes(unit: Unit) -> Counter[int]:
+    """The pods of a unit by their leaf cells."""
+    return Counter({member.leaf_cell_count: member.pod_count for member in unit.spec.group.members})
+
+
+def _needed(had: Unit, needs: Unit) -> dict[int, int]:
+    """The pods of each size that a unit had and needs still."""
+    wanted = _sizes(needs)
+    return {size: min(count, wanted[size]) for size, count in _sizes(had).items()}
+
+
+def _between(least: Mapping[str, float], most: Mapping[str, float], name: str, part: float) -> float:
+    low, high = least.get(name, 0.0), most.get(name, 0.0)
+    return low + (high - low) * part
+
+
+GATED = frozenset([("", gangs.KIND), *((kind.group, kind.kind) for kind in table.KINDS if kind.has_gates)])
 """Groups and kinds of jobs whose pods are held by a gate."""
 
 MOVES = "others, as its turn has come and its own cells are elsewhere"
@@ -350,7 +514,7 @@ class Turns:
 
         That of a gang was on its pods, which are gone once it is called back.
         """
-        found = kept.read(job.annotations, job.ref.uid, self._prover)
+        found = entries.read(job.annotations, job.ref.uid, self._prover)
         if entry is None and earlier is not None:
             entry = earlier.book.entries.get(job.ref.key)
         elif entry is None or job.ref.kind != gangs.KIND or entry.step.has_cells:

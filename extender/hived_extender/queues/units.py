@@ -1,11 +1,32 @@
-"""A unit is one job in a queue, as plain values: all that order, shares and placement need to know of it."""
+"""A unit is one job in a queue, as plain values: all that order, shares and placement need to know of it.
 
-from collections.abc import Mapping
+Units that may start with fewer pods than they have: the largest set of them that fits.
+
+Of sets of one size that with the earlier pods is chosen, as for gangs of no queue (`service.gangs.choices`). A set is a
+number for each kind of pods. The search asks first how many of the smallest pods fit, then for an older set of as many.
+
+The unit of a job: its queue, by the quota tree, and all that answers to it depend on.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
+from msgspec.structs import replace
 
-from hived.values.specs import PodSpec
-from hived_extender.job_kinds.minimums import Minimum
+from hived.values.errors import UserError
+from hived.values.specs import ClusterSpec, GroupSpec, PodSpec
+from hived_extender.jobs.job import Job, Minimum, PodKind
+from hived_extender.jobs.needs import Need
+from hived_extender.jobs.quotas.backing import virtual_cluster_of
+from hived_extender.jobs.quotas.tree import QuotaTree, quota_of
+from hived_extender.jobs.wire import Pod
+from hived_extender.kube_rules.demands import DemandsReader
+from hived_extender.machine.certificates import size_from
+from hived_extender.machine.stand_ins import members_of
 
 GROWN = "others until it is its turn, as it asks for more than it was let go with"
 LATE = "others for now, as not all of its pods had a node in time"
@@ -131,3 +152,157 @@ class Upgrade(msgspec.Struct, frozen=True):
 
 
 Order = Start | Stop | Evict | Upgrade
+
+
+OLDER = 8
+"""Older sets that are tried in place of the smallest one of as many pods."""
+
+
+def has_smaller(unit: Unit) -> bool:
+    """May a unit start with fewer pods than it asks for?"""
+    return unit.minimum is not None and unit.minimum.count < unit.minimum.total
+
+
+def largest(unit: Unit, fits: Callable[[Unit], bool]) -> Unit | None:
+    """The largest smaller unit that fits, None if none does. Cost: `fits` log2(pods) + OLDER times at most."""
+    if unit.minimum is None or not has_smaller(unit):
+        return None
+    minimum = unit.minimum
+    low, high = minimum.count, minimum.total
+    best = with_pods(unit, _smallest(minimum, low))
+    if not fits(best):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        found = with_pods(unit, _smallest(minimum, middle))
+        if fits(found):
+            low, best = middle, found
+        else:
+            high = middle
+    for counts in islice(_oldest(minimum.kinds, low), OLDER):
+        found = with_pods(unit, counts)
+        if found == best or fits(found):
+            return found
+    return best
+
+
+def smallest(unit: Unit) -> Unit:
+    """The unit with the smallest pods with which it could start."""
+    return unit if unit.minimum is None or not has_smaller(unit) else with_pods(unit, _smallest(unit.minimum, 0))
+
+
+def no_larger(unit: Unit, leaf_count: int) -> Unit:
+    """The unit with so many leaf cells at most, as it was let go with; itself if it has no more."""
+    if unit.leaf_count <= leaf_count:
+        return unit
+    return largest(unit, lambda one: one.leaf_count <= leaf_count) or unit
+
+
+def pods_of(unit: Unit, counts: Sequence[int]) -> list[int]:
+    """How many pods of each template a unit has; `counts` are those of the whole gang."""
+    if unit.minimum is None or not unit.chosen:
+        return list(counts)
+    found = [0] * len(counts)
+    for kind, number in zip(unit.minimum.kinds, unit.chosen, strict=True):
+        left = number
+        for template in kind.templates:
+            found[template] = min(left, counts[template])
+            left -= found[template]
+    return found
+
+
+def with_pods(unit: Unit, chosen: tuple[int, ...]) -> Unit:
+    """The unit with so many pods of each kind."""
+    assert unit.minimum is not None, "it has a minimum"
+    pairs = [pair for pair in zip(unit.minimum.kinds, chosen, strict=True) if pair[1]]
+    sizes = sorted(kind.leaf_count for kind, number in pairs for _ in range(number))
+    group = GroupSpec(unit.spec.group.name, members_of(sizes))
+    spec = dataclasses.replace(unit.spec, group=group, leaf_cell_count=max(sizes))
+    request: dict[str, float] = dict(unit.minimum.others)
+    for kind, number in pairs:
+        for name, amount in kind.request.items():
+            request[name] = request.get(name, 0.0) + amount * number
+    return replace(unit, spec=spec, request=dict(sorted(request.items())), chosen=chosen)
+
+
+def _smallest(minimum: Minimum, count: int) -> tuple[int, ...]:
+    """So many pods, the smallest ones, and of each kind as many as are needed of it."""
+    found = [kind.least for kind in minimum.kinds]
+    left = max(count, minimum.count) - sum(found)
+    for index in sorted(range(len(found)), key=lambda index: (minimum.kinds[index].leaf_count, index)):
+        more = min(max(left, 0), minimum.kinds[index].count - found[index])
+        found[index] += more
+        left -= more
+    return tuple(found)
+
+
+def _oldest(kinds: Sequence[PodKind], count: int) -> Iterator[tuple[int, ...]]:
+    """All sets of so many pods, those with most of the earlier kinds first."""
+    if not kinds:
+        if count == 0:
+            yield ()
+        return
+    first, rest = kinds[0], kinds[1:]
+    least, most = sum(kind.least for kind in rest), sum(kind.count for kind in rest)
+    for number in range(min(first.count, count - least), max(first.least, count - most) - 1, -1):
+        for others in _oldest(rest, count - number):
+            yield (number, *others)
+
+
+class TooLargeError(UserError):
+    """A job asks for more than the cluster has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """A cluster, and how many leaf cells it has."""
+
+    spec: ClusterSpec
+    leaf_count: int
+
+
+def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None, *, preempts: bool = True) -> Unit:
+    """The unit of a job, for which others leave if it `preempts`.
+
+    Raises UserError if its quota is unknown, or another virtual cluster's, and TooLargeError if it is larger than the
+    cluster.
+    """
+    queue = vc = need.spec.virtual_cluster
+    leaf = None if tree is None else quota_of(tree, job.labels, job.ref.namespace)
+    if leaf is not None:
+        backed = virtual_cluster_of(leaf, cells.spec)
+        if backed and backed != vc:
+            raise UserError(
+                f"its quota {leaf.name} is backed by virtual cluster {backed}, and its pods ask for {vc}: annotate "
+                f"their template hivedscheduler.microsoft.com/virtual-cluster: {backed}, or name another quota"
+            )
+        queue = leaf.name
+    unit = Unit(
+        job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s,
+        needs=_needs(need.pods), namespace=job.ref.namespace, may_take_time=need.has_others,
+        preempts=preempts, minimum=need.minimum,
+    )  # fmt: skip
+    least = smallest(unit).leaf_count
+    if least > cells.leaf_count:
+        raise TooLargeError(
+            f"it asks for {least} leaf cells{_sized_by(need, cells.spec) or ', such as GPUs'}, and the cluster has "
+            f"{cells.leaf_count}: it can never run; ask for fewer"
+        )
+    return unit
+
+
+def _sized_by(need: Need, spec: ClusterSpec) -> str:
+    """The CPU or memory for which the pods of a job need more leaf cells than for devices; "" if there is none."""
+    only = next(iter(spec.sku_types), "") if len(spec.sku_types) == 1 else ""
+    for member, (pod, _) in zip(reversed(need.spec.group.members), reversed(need.pods), strict=False):
+        demands = DemandsReader().read(pod).demands
+        if found := size_from(need.spec.leaf_cell_type or only, member.leaf_cell_count, demands, spec):
+            each = f", {member.leaf_cell_count} of them a pod" if sum(count for _, count in need.pods) > 1 else ""
+            return f"{each} for {found}"
+    return ""
+
+
+def _needs(pods: Sequence[tuple[Pod, int]]) -> str:
+    """Equal for pods that Kubernetes may place alike."""
+    specs = msgspec.json.encode([(pod.spec, count) for pod, count in pods])
+    return hashlib.sha256(specs).hexdigest()[:16]

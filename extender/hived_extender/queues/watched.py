@@ -4,6 +4,22 @@ A job is read on the thread of its watch, so that the desk never parses. Objects
 hundreds of megabytes. Jobs that another job made have no turn of their own. Where the pods of a job stand in an object
 that its controller makes, the job is read anew with that. A JobSet is read anew when a Job that it has made needs fewer
 pods than before: so the documents of those that run are kept.
+
+Gangs of plain pods, put together from pods as the watch tells of them, and handed over like jobs with an object.
+
+Pods of other kinds cost a look at their gates. A gang is read when it is looked at, not with each of its pods.
+
+The ElasticQuotaTree of a cluster, as its watch tells of it: the last one that keeps all rules.
+
+There is one, in namespace kube-system, as for Kube Queue: tenants may write objects of their own namespaces. Of several
+the oldest counts, then the first by name. One that breaks a rule is named in the log and by an event, and the tree
+before it stays.
+
+Policy and priority of a queue, as users write them into its Queue object in namespace kube-queue.
+
+Tenants may have rights to Queue objects of their own namespaces, so these change nothing.
+
+Pure: from the objects to rules. An object with a mistake changes nothing: its queue goes on as before.
 """
 
 import logging
@@ -15,13 +31,19 @@ import msgspec
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
-from hived_extender.job_kinds import kinds
-from hived_extender.job_kinds.batch import JOB
-from hived_extender.job_kinds.job import Job, JobName, JobState
-from hived_extender.job_kinds.jobset import JOB_SET, Child, child_of
-from hived_extender.job_kinds.kind import Kind
-from hived_extender.job_kinds.needs import Need
-from hived_extender.job_kinds.owners import names_another
+from hived_extender.jobs.job import Document, Job, JobName, JobState
+from hived_extender.jobs.kinds import gangs, table
+from hived_extender.jobs.kinds.batch import JOB
+from hived_extender.jobs.kinds.jobset import JOB_SET, Child, child_of
+from hived_extender.jobs.kinds.kind import Kind
+from hived_extender.jobs.needs import Need
+from hived_extender.jobs.owners import names_another
+from hived_extender.jobs.quotas.tree import NAMESPACE, QuotaTree, misspelt_in, names_of, read_tree
+from hived_extender.jobs.wire import Pod
+from hived_extender.kube.optional_kinds import ObjectKind
+from hived_extender.kube.versions import is_older
+from hived_extender.queues.policies import Policy, Rules, policy_named
+from hived_extender.queues.records import MAX_DEPTH, QUEUE_NAMESPACE, queue_name
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +207,7 @@ class WatchedJobs:
         if made is not None:
             job = replace(job, roles=made.roles, min_count=made.min_count)
         self.keep(name, job)
-        if job.manager is not None and kinds.has_roles_elsewhere(job.manager):
+        if job.manager is not None and table.has_roles_elsewhere(job.manager):
             self._read_maker_again(name, job, job.manager)
         if job.manager is not None and _is_of(JOB_SET, job.manager) and _is_of(JOB, name):
             child = child_of(item, job)
@@ -207,7 +229,7 @@ class WatchedJobs:
 
     def _read(self, item: Object, children: Iterable[Child] = ()) -> Job | None:
         try:
-            return kinds.read(item, children=tuple(children))
+            return table.read(item, children=tuple(children))
         except UserError as error:
             log.warning("a job cannot be read", extra={"fields": {"reason": error.message}})
         except Exception:
@@ -239,3 +261,283 @@ def _light(job: Job) -> Job:
 
 def _is_of(kind: Kind, name: JobName) -> bool:
     return (name.group, name.kind) == (kind.group, kind.kind)
+
+
+AGAIN_S = 5.0
+"""A gang that waits for pods, or for its object, is read again after so long."""
+
+COMES_BACK_S = 60.0
+"""After so long without pods a gang that was called back does not come back any more."""
+
+
+class WatchedGangs:
+    """See the module. For any thread; `look` hands over to `jobs` what has changed."""
+
+    def __init__(self, jobs: WatchedJobs, wake: Callable[[], None], clock: Callable[[], float]) -> None:
+        self._jobs, self._wake, self._clock = jobs, wake, clock
+        self._lock = threading.Lock()
+        self._pods: dict[JobName, dict[str, Document]] = {}
+        self._gangs: dict[str, JobName] = {}  # by the uid of the pod
+        self._changed: dict[JobName, None] = {}
+        self._known: dict[JobName, Job] = {}
+        self._called_back: dict[JobName, float] = {}  # until when they may have no pods
+        self._read_at = 0.0
+
+    # Told by the watch of pods
+
+    def listed(self, pods: Iterable[Pod]) -> None:
+        """These are all pods."""
+        there = {pod.metadata.uid: None for pod in pods}
+        with self._lock:
+            gone = [uid for uid in self._gangs if uid not in there]
+        for uid in gone:
+            self.gone(uid)
+
+    def seen(self, pod: Pod) -> None:
+        """A pod looks like this now."""
+        gang, uid = gangs.gang_of(pod), pod.metadata.uid
+        before = self._gangs.get(uid)
+        if gang is None and before is None:
+            return
+        if gang is None or gang != before:
+            self.gone(uid)
+        if gang is not None:
+            self._keep(gang, uid, pod)
+
+    def gone(self, uid: str) -> None:
+        """A pod was deleted."""
+        with self._lock:
+            gang = self._gangs.pop(uid, None)
+            if gang is None:
+                return
+            pods = self._pods[gang]
+            del pods[uid]
+            if not pods:
+                del self._pods[gang]
+            self._changed[gang] = None
+        self._wake()
+
+    # For the desk
+
+    def called_back(self, gang: JobName) -> None:
+        """The pods of a gang are being deleted, so that they come back with the gate."""
+        with self._lock:
+            self._called_back[gang] = self._clock() + COMES_BACK_S
+
+    def look(self) -> None:
+        """Hand over the gangs that have changed. Cost O(their pods)."""
+        now = self._clock()
+        with self._lock:
+            changed, self._changed = self._changed, {}
+            for gang in [each for each, until in self._called_back.items() if until <= now]:
+                del self._called_back[gang]
+                changed[gang] = None
+            if now >= self._read_at + AGAIN_S:
+                self._read_at = now
+                changed |= dict.fromkeys(gang for gang in self._pods if self._jobs.has_problem(gang))
+            found = {gang: list(self._pods.get(gang, {}).values()) for gang in changed}
+            waits = {gang for gang in changed if gang in self._called_back}
+        for gang, pods in found.items():
+            self._hand_over(gang, pods, is_awaited=gang in waits)
+
+    def _keep(self, gang: JobName, uid: str, pod: Pod) -> None:
+        document = {"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod)}
+        with self._lock:
+            pods = self._pods.setdefault(gang, {})
+            known = pods.get(uid)
+            if known is not None and is_older(pod.metadata.version, known["metadata"]["resourceVersion"]):
+                return
+            self._gangs[uid], pods[uid] = gang, document
+            self._changed[gang] = None
+        self._wake()
+
+    def _hand_over(self, gang: JobName, pods: list[Document], *, is_awaited: bool) -> None:
+        try:
+            job = gangs.read(gang, pods) if pods else None
+        except UserError as error:
+            log.warning("a gang cannot be read", extra={"fields": {"reason": error.message}})
+            return
+        job = self._as_known(gang, job, is_awaited=is_awaited)
+        if job is None:
+            self._known.pop(gang, None)
+            self._jobs.forget(gang)
+        else:
+            self._jobs.keep(gang, job)
+
+    def _as_known(self, gang: JobName, job: Job | None, *, is_awaited: bool) -> Job | None:
+        """The gang with the place that it had; while it comes back, with the pods that it had as well."""
+        known = self._known.get(gang)
+        if known is not None and (job is None or job.ref == known.ref):
+            if job is not None:
+                job = replace(job, created_s=min(job.created_s, known.created_s))
+            is_whole = job is not None and job.state is JobState.HELD and len(job.roles) >= len(known.roles)
+            if is_awaited and not is_whole:
+                return replace(known, state=JobState.HELD if job is None else job.state)
+        if job is not None and job.comes_back:
+            self._known[gang] = job
+        with self._lock:
+            self._called_back.pop(gang, None)
+        return job
+
+
+TREES = ObjectKind("scheduling.sigs.k8s.io", "elasticquotatrees", ("v1beta1",))
+
+INVALID, IGNORED, MISSPELT = "InvalidQuotaTree", "IgnoredQuotaTree", "MisspeltQuotaTree"
+"""Reasons of events at trees."""
+
+
+class WatchedTree:
+    """See the module. Thread-safe. `tell` is called once with each object, message and reason that are news."""
+
+    def __init__(self, wake: Callable[[], None], tell: Callable[[Object, str, str], None]) -> None:
+        self._wake, self._tell = wake, tell
+        self._lock = threading.Lock()
+        self._objects: dict[tuple[str, str], Object] = {}
+        self._told: dict[tuple[str, str], str] = {}
+        self.tree: QuotaTree | None = None
+        self.item: Object | None = None  # the object that counts, whether it keeps the rules or not
+
+    def listed(self, kind: ObjectKind, items: list[Object]) -> None:
+        """See `optional_kinds.Told`."""
+        with self._lock:
+            self._objects = {names_of(item): item for item in items if _may_count(item)}
+        self._read()
+
+    def seen(self, kind: ObjectKind, item: Object) -> None:
+        """See `optional_kinds.Told`."""
+        if _may_count(item):
+            with self._lock:
+                self._objects[names_of(item)] = item
+            self._read()
+
+    def gone(self, kind: ObjectKind, item: Object) -> None:
+        """See `optional_kinds.Told`."""
+        if _may_count(item):
+            with self._lock:
+                self._objects.pop(names_of(item), None)
+            self._read()
+
+    def unserved(self, kind: ObjectKind) -> None:
+        """See `optional_kinds.Told`."""
+        self.listed(kind, [])
+
+    def why_ignored(self, item: Mapping[str, Any]) -> str:
+        """Why a tree of that namespace does not count, "" if it does."""
+        first = names_of(item) if self.item is None else names_of(self.item)
+        counts = f"only the oldest tree counts, which is {'/'.join(first)}: change that one, or delete it"
+        return "" if first == names_of(item) else counts
+
+    def _read(self) -> None:
+        with self._lock:
+            items = sorted(self._objects.values(), key=_age)
+        tree, self.item = self.tree, items[0] if items else None
+        news: list[tuple[Object, str, str]] = [(item, self.why_ignored(item), IGNORED) for item in items[1:]]
+        try:
+            tree = read_tree(items[0]) if items else None
+            news += [(item, "\n".join(misspelt_in(item)), MISSPELT) for item in items[:1]]
+        except UserError as error:
+            news.append((items[0], error.message, INVALID))
+        before, self._told = self._told, {names_of(item): text for item, text, _ in news}
+        for item, text, reason in news:
+            if text and text != before.get(names_of(item)):
+                fields = {"name": names_of(item)[1], "reason": reason, "mistakes": text}
+                log.warning("an ElasticQuotaTree is not as it should be", extra={"fields": fields})
+                self._tell(item, text, reason)
+        if tree != self.tree:
+            self.tree = tree
+            self._wake()
+
+
+def _may_count(item: Object) -> bool:
+    return names_of(item)[0] == NAMESPACE
+
+
+def _age(item: Object) -> tuple[str, tuple[str, str]]:
+    return item["metadata"].get("creationTimestamp", ""), names_of(item)
+
+
+OTHER_NAMESPACE = f"it changes nothing: the queues of hived are those in namespace {QUEUE_NAMESPACE}"
+
+MOST = 2**31 - 1
+
+
+class QueueItem(msgspec.Struct, frozen=True):
+    """A Queue object. `path` is the full name of its queue."""
+
+    path: str
+    uid: str
+    namespace: str
+    name: str
+    spec: Mapping[str, Any]
+    annotations: Mapping[str, str]
+
+
+class Said(msgspec.Struct, frozen=True):
+    """The words of one object; None for those that it leaves to the configuration."""
+
+    policy: Policy | None = None
+    priority: int = 0
+    max_depth: int = 0
+
+
+class QueueObjects:
+    """The words of all Queue objects: of each the last ones without a mistake. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, Said] = {}
+        self._problems: dict[str, str] = {}
+
+    def read(self, items: list[QueueItem]) -> list[tuple[QueueItem, str]]:
+        """Take in how all objects look now. Of several for one queue the one counts that hived has made.
+
+        Returns those that count nothing, with a reason of which nobody was told yet: a mistake, or `IGNORED`.
+        """
+        said: dict[str, Said] = {}
+        problems: dict[str, str] = {}
+        news = []
+        for item in sorted(items, key=lambda each: (each.path, each.name != queue_name(each.path), each.name)):
+            try:
+                if item.namespace != QUEUE_NAMESPACE:
+                    problems[item.uid] = OTHER_NAMESPACE
+                else:
+                    said.setdefault(item.path, said_by(item))
+            except UserError as error:
+                problems[item.uid] = error.message
+                if item.path in self.said:
+                    said.setdefault(item.path, self.said[item.path])
+            problem = problems.get(item.uid, "")
+            if problem and self._problems.get(item.uid) != problem:
+                news.append((item, problem))
+        self.said, self._problems = said, problems
+        return news
+
+    def obeyed(self, rules: Rules) -> Rules:
+        """The rules of a configuration, as changed by the objects."""
+        queues = dict(rules.queues)
+        for path, said in self.said.items():
+            if said != Said():
+                own = rules.of(path)
+                policy = own.policy if said.policy is None else said.policy
+                queues[path] = replace(own, policy=policy, priority=said.priority, max_depth=said.max_depth)
+        return rules if queues == rules.queues else replace(rules, queues=queues)
+
+
+def said_by(item: QueueItem) -> Said:
+    """The words of one object. Raises UserError for words without a meaning."""
+    policy = item.spec.get("queuePolicy")
+    if policy is not None and not isinstance(policy, str):
+        raise UserError(f"spec.queuePolicy: found {policy!r:.60}; expected one of hived, Priority, Block and Round")
+    try:
+        named = policy_named(policy) if policy else None
+    except UserError:
+        raise UserError(
+            f"spec.queuePolicy: found {policy!r:.60}; expected one of hived, Priority, Block and Round"
+        ) from None
+    priority = item.spec.get("priority")
+    priority = 0 if priority is None else priority
+    if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MOST:
+        raise UserError(f"spec.priority: found {priority!r:.60}; expected a whole number")
+    depth = item.annotations.get(MAX_DEPTH, "0")
+    if not (depth.isascii() and depth.isdigit() and len(depth) <= len(str(MOST))):
+        raise UserError(f"annotation {MAX_DEPTH}: found {depth!r:.60}; expected a whole number of at least 0")
+    return Said(named, priority, int(depth))

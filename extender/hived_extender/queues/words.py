@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from hived_extender.api.waiting import CauseName, When
+from hived_extender.machine.certificates import rfc3339
 from hived_extender.queues.reasons import (
     Held,
     Impossible,
@@ -19,7 +20,6 @@ from hived_extender.queues.reasons import (
     Running,
 )
 from hived_extender.queues.reservation import Certainty
-from hived_extender.service.certificates import rfc3339
 
 ENQUEUED, DEQUEUED, EVICTED, INSUFFICIENT = "Enqueued", "Dequeued", "Preempted", "InsufficientQuota"
 UPGRADED = "Upgraded"

@@ -14,6 +14,10 @@ from hived_config.document import gc_paused
 from hived_config.loader import Configuration
 from hived_config.rules import names_for
 from hived_extender.api.configuration import BadCells, ConfigReport, ReportedGroups, ReportedJob
+from hived_extender.machine.core import StateInputs
+from hived_extender.machine.pods import PodState
+from hived_extender.machine.service import Service
+from hived_extender.machine.stimuli import Configured, Reconfigured, Switched
 from hived_extender.reconfiguration.judging import (
     HARM,
     Affected,
@@ -30,10 +34,6 @@ from hived_extender.reconfiguration.judging import (
 )
 from hived_extender.reconfiguration.successor import Successor
 from hived_extender.recording.record import Draft
-from hived_extender.service.pods import PodState
-from hived_extender.service.service import Service
-from hived_extender.service.state_inputs import StateInputs
-from hived_extender.service.stimuli import Configured, Reconfigured, Switched
 
 LOOKED_AT_ONCE = 100
 """Waiting pods; gangs of which the plan is not known cost 0.1 ms each."""

@@ -31,6 +31,8 @@ from hived_extender.api.configuration import (
 )
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.events import NORMAL, WARNING, timestamp
+from hived_extender.machine.service import Service
+from hived_extender.machine.verbs import NotLeadingError
 from hived_extender.reconfiguration.certified import why_not
 from hived_extender.reconfiguration.change import (
     DOWNGRADE_REMEDY,
@@ -53,8 +55,6 @@ from hived_extender.reconfiguration.stores import (
     Version,
     with_version,
 )
-from hived_extender.service.service import Service
-from hived_extender.service.verbs import NotLeadingError
 
 log = logging.getLogger(__name__)
 

@@ -36,13 +36,13 @@ from hived_config.node_names import (
 from hived_config.reader import shorten
 from hived_extender.api.configuration import BadCells, ReportedJob
 from hived_extender.kube_rules.demands import RuledPod
+from hived_extender.machine.certificates import NO_NODE
+from hived_extender.machine.cluster_cache import ClusterCache
+from hived_extender.machine.gangs.plans import Round
+from hived_extender.machine.gangs.rounds import Alone
+from hived_extender.machine.notices import Reason
+from hived_extender.machine.pods import PodRecord, PodState
 from hived_extender.reconfiguration.successor import Successor
-from hived_extender.service.cluster_cache import ClusterCache
-from hived_extender.service.gangs.plans import Round
-from hived_extender.service.gangs.rounds import Alone
-from hived_extender.service.notices import Reason
-from hived_extender.service.pods import PodRecord, PodState
-from hived_extender.service.sentences import NO_NODE
 
 
 class Verdict(Enum):

@@ -19,9 +19,9 @@ from hived_config.generating.sync import synced
 from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.kube.answers import Listing
 from hived_extender.kube.client import NODES, KubeError
+from hived_extender.machine.service import Service
 from hived_extender.reconfiguration.change import nodes_in_use
 from hived_extender.reconfiguration.configurations import Configurations, Refused
-from hived_extender.service.service import Service
 
 log = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ from hived_config.document import ConfigError
 from hived_config.loader import Configuration, load, load_text
 from hived_extender.api.configuration import ConfigReport
 from hived_extender.api.past import RecordedPast
+from hived_extender.machine.core import Placed, StateInputs, reservations
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.configurations import invalid
 from hived_extender.reconfiguration.judging import Waiting
 from hived_extender.recording.operations import New, Operation, read_scenario
 from hived_extender.recording.past import Past, has_other_rules, with_rules_of
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
-from hived_extender.service.state_inputs import Placed, StateInputs, reservations
 
 
 def plan_recorded(record_dir: Path, text: str, file: str) -> ConfigReport:

@@ -10,10 +10,9 @@ from hived.scheduler import check_invariants
 from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
+from hived_extender.machine.core import Core, StateInputs, in_replay_order
+from hived_extender.machine.devices.shortage import Losses
 from hived_extender.recording.record import Draft
-from hived_extender.service.core import Core
-from hived_extender.service.devices.losses import Losses
-from hived_extender.service.state_inputs import StateInputs, in_replay_order
 
 Errors = dict[str, UserError]
 

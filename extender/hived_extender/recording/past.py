@@ -1,4 +1,18 @@
-"""A recorded run under its own rules and others: decisions that differ, and groups that they move (rule 18.1)."""
+"""A recorded run under its own rules and others: decisions that differ, and groups that they move (rule 18.1).
+
+A recorded run as it would have gone under another configuration's rules (rule 18.1).
+
+The record says when pods come and end, and what happens to nodes; the decisions are taken anew. Where they differ from
+the recorded ones, the new ones are followed:
+
+- A pod that asks and can be bound starts then. It is not asked about again while it runs.
+- A pod that the record starts and this world cannot is tried again whenever something becomes free, in the order of the
+  recorded starts. It leaves where the record has its end.
+- Victims that the record does not have leave at once; those that it has too leave where it says so. A victim that the
+  record had not started yet waits again.
+- A pod that is not evicted here still ends where the record says so, because nobody knows how long it would have run.
+- A term that begins anew finds the pods of this world bound where they are here.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -6,17 +20,366 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
-from hived.values.decisions import Bind, Preempt, Wait
-from hived.values.specs import ClusterSpec, PodRequest, Rules
+from hived.cells.topology import IntArray
+from hived.life.allocation import split_bind_info
+from hived.life.groups import without_place
+from hived.values.decisions import Applied, Bind, Preempt, Wait
+from hived.values.errors import InvariantError, UserError
+from hived.values.events import (
+    GangChanged,
+    GroupReserved,
+    GroupSplit,
+    GroupsUpgraded,
+    Offer,
+    Phase,
+    PodAllocated,
+    PodDeleted,
+    PodProgressed,
+    ScheduleRequested,
+)
+from hived.values.specs import BindInfo, ClusterSpec, PodRequest, Rules, WorkTimes
 from hived_config.settings import value_of
 from hived_extender.api.past import DecisionCount, MovedStart, OtherDecision, RecordedPast
-from hived_extender.pods.progress import write_time
+from hived_extender.jobs import annotations
+from hived_extender.jobs.bind_info import bind_info
+from hived_extender.jobs.node_names import Mask
+from hived_extender.jobs.progress import write_time
 from hived_extender.recording import operations as ops
-from hived_extender.recording.operations import Operation
-from hived_extender.recording.other_world import Answer, OtherWorld
-from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
-from hived_extender.recording.traces import Json, decision_result, error_result
+from hived_extender.recording.operations import Operation, ScenarioError
+from hived_extender.recording.recorded_offer import from_text, suggestion_mask
+from hived_extender.recording.replay import (
+    CoreScheduler,
+    Json,
+    Replay,
+    StateDetail,
+    decision_result,
+    error_result,
+    node_events,
+    request_of,
+    requests_of,
+)
+
+Answer = Bind | Preempt | Wait | UserError
+"""UserError: the question was refused."""
+
+
+class Question(NamedTuple):
+    """A pod that asks, on nodes of a mask or an offer; None for any. `own` is as in `ScheduleRequested`."""
+
+    request: PodRequest
+    suggested: Mask | None
+    offer: Offer | None
+    own: IntArray | None = None
+
+
+class _Bound(NamedTuple):
+    """A bound pod; one that `is_moved` has started at another time than in the record, and keeps that start."""
+
+    request: PodRequest
+    info: BindInfo
+    times: WorkTimes | None = None
+    is_moved: bool = False
+
+
+class _World:
+    """A scheduler and the pods that are bound in it."""
+
+    def __init__(self) -> None:
+        self.scheduler: CoreScheduler | None = None
+        self.unfollowed_count = 0
+        self._now_s: float | None = None
+        self._bound: dict[str, _Bound] = {}
+
+    def check(self) -> None:
+        """Raise InvariantError if the state breaks a rule. Cost O(cells)."""
+        if self.scheduler is not None:
+            self.scheduler.check()
+
+    def _place(self, bound: _Bound, lazily_preempted: tuple[str, ...] = ()) -> bool:
+        """Bind a pod; False if the state refuses it."""
+        if self.scheduler is None:
+            return False
+        try:
+            self.scheduler.handle(PodAllocated(bound.request, bound.info, lazily_preempted, bound.times))
+        except UserError:
+            self.unfollowed_count += 1
+            return False
+        self._bound[bound.request.uid] = bound
+        return True
+
+    def _groups_of(self, found: Preempt) -> list[str]:
+        """The groups of the victims, each once; all groups of a gang that cannot go on without them are among these."""
+        uids = [uid for victims in found.victims_by_node.values() for uid in victims]
+        return list(dict.fromkeys(self._bound[uid].request.spec.group.name for uid in uids if uid in self._bound))
+
+    def _progress(self, operation: ops.Progress) -> None:
+        bound = self._bound.get(operation.pod)
+        if bound is None or self.scheduler is None:
+            return
+        started = bound.times.started_s if bound.is_moved and bound.times is not None else operation.started
+        times = WorkTimes(started, operation.saved)
+        self.scheduler.handle(PodProgressed(bound.request, times))
+        self._bound[operation.pod] = bound._replace(times=times)
+
+    def _split(self, scheduler: CoreScheduler, operation: ops.Split) -> None:
+        parts, slots = requests_of(operation.pods), operation.slots_of_pods
+        held = {uid: one for uid, one in self._bound.items() if one.request.spec.group.name == operation.group}
+        scheduler.handle(GroupSplit(operation.group, tuple(parts.values()), slots))
+        infos: list[BindInfo] = []
+        for uid, one in held.items():
+            infos = split_bind_info(one.info, [*parts.values()], slots)
+            del self._bound[uid]
+        for (uid, request), info in zip(parts.items(), infos, strict=False):
+            self._bound[uid] = _Bound(request, info, *(held[uid][2:] if uid in held else ()))
+
+    def _upgrade(self, scheduler: CoreScheduler, operation: ops.Upgrade) -> None:
+        pods = requests_of(operation.pods)
+        scheduler.handle(GroupsUpgraded(tuple(pods.values()), np.array(operation.own, np.int32)))
+        for uid, request in pods.items():
+            if uid in self._bound:
+                self._bound[uid] = self._bound[uid]._replace(request=request)
+
+
+class OtherWorld(_World):
+    """One run. Starts and evictions are told as they happen; `unfollowed_count` counts lines that are refused here."""
+
+    def __init__(
+        self,
+        load_config: Callable[[str], ClusterSpec],
+        on_start: Callable[[PodRequest], None],
+        on_eviction: Callable[[str], None],
+    ) -> None:
+        """`load_config` reads a configuration by name, with the other rules; `on_eviction` gets the name of a group."""
+        super().__init__()
+        self._load_config = load_config
+        self._on_start = on_start
+        self._on_eviction = on_eviction
+        self._seen: dict[str, PodRequest] = {}  # neither gone nor bound
+        self._late: dict[str, Question] = {}  # started by the record, and not here
+        self._started: set[str] = set()  # by the record
+        self._evicted: set[str] = set()  # here, after the record had started them
+        self._returning: dict[str, _Bound] | None = None  # since the term began, until it decides
+        self._started_before: set[str] = set()
+
+    # ---- questions
+
+    def ask(self, operation: ops.Schedule, recorded: str, victims: frozenset[str]) -> Answer | None:
+        """The answer to a question of the record; None if the pod runs here already, or was evicted.
+
+        Parameters
+        ----------
+        recorded : the kind of the recorded answer
+        victims : the groups that it has leave
+        """
+        scheduler = self._ready()
+        if operation.now is not msgspec.UNSET:
+            self._now_s = operation.now
+        pod = operation.pod
+        if operation.commit and recorded == "bind":
+            self._started.add(pod)
+        if pod in self._bound or pod in self._evicted:
+            return None
+        try:
+            question = _question(scheduler, operation)
+        except UserError as error:
+            return error
+        self._seen[pod] = question.request
+        phase = Phase(operation.phase)
+        answer = _decide(scheduler, question, phase, self._now_s)
+        if isinstance(answer, Bind) and (operation.commit or recorded != "bind"):
+            self._start(question.request, answer, is_moved=not operation.commit)
+        elif isinstance(answer, Preempt) and (recorded != "preempt" or phase is Phase.PREEMPTING):
+            self._preempt(scheduler, question, victims)
+        if pod in self._started and pod not in self._bound:
+            self._late[pod] = question
+        return answer
+
+    def _start(self, request: PodRequest, found: Bind, *, is_moved: bool = True) -> None:
+        times = WorkTimes(self._now_s) if is_moved else None
+        if self._place(_Bound(request, found.bind_info, times, is_moved), found.lazily_preempted):
+            self._seen.pop(request.uid, None)
+            self._late.pop(request.uid, None)
+            self._on_start(request)
+
+    def _preempt(self, scheduler: CoreScheduler, question: Question, recorded: frozenset[str]) -> None:
+        """Reserve the cells, let the victims leave that are not `recorded`, and bind if those were all."""
+        answer: Answer = _decide(scheduler, question, Phase.PREEMPTING, self._now_s)
+        if isinstance(answer, Preempt):
+            groups = self._groups_of(answer)
+            for group in groups:
+                self._on_eviction(group)
+            for group in groups:
+                if group not in recorded:
+                    self._evict(scheduler, group)
+            if recorded.intersection(groups):
+                return
+            answer = _decide(scheduler, question, Phase.FILTERING, self._now_s)
+        if isinstance(answer, Bind):
+            self._start(question.request, answer)
+
+    def _evict(self, scheduler: CoreScheduler, group: str) -> None:
+        for uid, bound in list(self._bound.items()):
+            if bound.request.spec.group.name == group:
+                scheduler.handle(PodDeleted(bound.request))
+                del self._bound[uid]
+                if uid in self._started:
+                    self._evicted.add(uid)
+                else:
+                    self._seen[uid] = bound.request
+
+    # ---- facts
+
+    def follow(self, operation: Operation) -> None:
+        """Take in a line that is no question. Raises ScenarioError for one that no record of a service has."""
+        match operation:
+            case ops.New():
+                self._begin(operation.config)
+            case ops.AddBound():
+                self._adopt(operation)
+            case ops.Delete():
+                self._delete(operation.pod)
+            case ops.Progress():
+                self._progress(operation)
+            case ops.Split():
+                self._tolerant(lambda: self._split(self._ready(), operation))
+            case ops.Upgrade():
+                self._tolerant(lambda: self._upgrade(self._ready(), operation))
+            case ops.Gang():
+                if self.scheduler is not None:
+                    self.scheduler.handle(GangChanged(operation.told))
+            case ops.Reserve():
+                self._tolerant(lambda: self._reserve(operation))
+            case ops.Restart():
+                raise ScenarioError("a restart is no line of a record of a service")
+            case ops.Plan() | ops.Inspect():
+                pass
+            case _:
+                if self.scheduler is not None:
+                    for event in node_events(operation, self.scheduler.node_names):
+                        self.scheduler.handle(event)
+                    if self._returning is None:
+                        self._try_late()
+
+    def _begin(self, config: str) -> None:
+        known = () if self.scheduler is None else self.scheduler.node_names
+        bound = {uid: self._as_written(one) for uid, one in self._bound.items()}
+        self.scheduler = CoreScheduler(self._load_config(config))
+        if self.scheduler.node_names != known:  # of which masks and offers are
+            self._late = {uid: Question(question.request, None, None) for uid, question in self._late.items()}
+        if self._returning is None:
+            self._returning, self._started_before = {}, set()
+        self._returning |= bound
+        self._started_before |= self._started
+        self._bound, self._started, self._seen = {}, set(), {}
+
+    def _as_written(self, bound: _Bound) -> _Bound:
+        """A bound pod as its annotations say by now: a group that was preempted lazily has lost its place in its VC."""
+        group = self.scheduler.state.groups.get(bound.request.spec.group.name) if self.scheduler is not None else None
+        if group is None or group.virtual is not None:
+            return bound
+        return bound._replace(info=replace(bound.info, members=without_place(bound.info.members)))
+
+    def _ready(self) -> CoreScheduler:
+        """The scheduler, with the pods of this world in place: a new term has been told of the recorded ones by now."""
+        if self.scheduler is None:
+            raise ScenarioError("a question before any configuration")
+        returning, self._returning = self._returning, None
+        for uid, bound in (returning or {}).items():
+            if uid not in self._started_before:  # else it has ended between the terms
+                self._place(bound)
+        if returning is not None:
+            for uid in [uid for uid in self._late if uid not in self._started]:
+                del self._late[uid]
+        return self.scheduler
+
+    def _adopt(self, operation: ops.AddBound) -> None:
+        """A pod that the record finds bound is bound where it is in this world, if it runs here."""
+        pod = operation.pod
+        self._started.add(pod)
+        if self.scheduler is None or pod in self._bound or pod in self._evicted or pod in self._late:
+            return
+        known = None if self._returning is None else self._returning.pop(pod, None)
+        if known is None:
+            text = bytes(operation.spec).decode()
+            request = request_of(pod, {annotations.SCHEDULING_SPEC: text})
+            known = _Bound(request, bind_info({annotations.BIND_INFO: operation.bind_info}, request.label))
+            self._on_start(request)
+        self._place(known)
+
+    def _delete(self, pod: str) -> None:
+        scheduler = self._ready()
+        bound = self._bound.pop(pod, None)
+        request = bound.request if bound is not None else self._seen.get(pod)
+        for known in (self._seen, self._late):
+            known.pop(pod, None)
+        self._started.discard(pod)
+        self._evicted.discard(pod)
+        if request is not None:
+            scheduler.handle(PodDeleted(request))
+            self._try_late()
+
+    def _reserve(self, operation: ops.Reserve) -> None:
+        scheduler = self._ready()
+        pods = {uid: pod for uid, pod in requests_of(operation.pods).items() if uid not in self._bound}
+        if len(pods) < len(operation.pods):
+            return
+        info = bind_info({annotations.BIND_INFO: operation.bind_info})
+        scheduler.handle(GroupReserved(tuple(pods.values()), info, operation.may_be_free is True))
+        self._seen |= pods
+
+    def _tolerant(self, step: Callable[[], None]) -> None:
+        """A line that this world refuses is left out."""
+        try:
+            step()
+        except UserError:
+            self.unfollowed_count += 1
+
+    # ---- pods that the record has started already
+
+    def _try_late(self) -> None:
+        """Try them in turn, each kind of request until it has to wait. Cost: a search for each kind of request and
+        offer.
+        """
+        if not self._late:
+            return
+        scheduler = self._ready()
+        waits = set()
+        for question in list(self._late.values()):
+            offered = None if question.offer is None else question.offer.nodes.tobytes()
+            wanted = question.request.spec.of_group(""), offered
+            if wanted in waits or question.request.uid not in self._late:
+                continue
+            answer = _decide(scheduler, question, Phase.FILTERING, self._now_s)
+            if isinstance(answer, Bind):
+                self._start(question.request, answer)
+            elif isinstance(answer, Preempt):
+                self._preempt(scheduler, question, frozenset())
+            else:
+                waits.add(wanted)
+
+
+def _question(scheduler: CoreScheduler, operation: ops.Schedule) -> Question:
+    """Raises UserError for a request that cannot be read."""
+    text = operation.annotation
+    if not isinstance(text, str):
+        text = bytes(operation.spec or b"").decode()
+    request = request_of(operation.pod, {annotations.SCHEDULING_SPEC: text})
+    offer = from_text(operation.offer, scheduler.node_names) if operation.offer else None
+    return Question(request, suggestion_mask(operation.suggested, scheduler.node_names), offer, operation.own_cells)
+
+
+def _decide(scheduler: CoreScheduler, question: Question, phase: Phase, now_s: float | None) -> Answer:
+    event = ScheduleRequested(question.request, phase, question.suggested, question.offer, now_s, question.own)
+    try:
+        decision = scheduler.handle(event)
+    except UserError as error:
+        return error
+    if isinstance(decision, Applied):
+        raise InvariantError("a request to schedule was answered as a fact")
+    return decision
+
 
 FIRST = 10
 """How many decisions are told one by one."""

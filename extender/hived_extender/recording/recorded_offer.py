@@ -11,7 +11,7 @@ import numpy as np
 
 from hived.values.errors import UserError
 from hived.values.events import Limit, Offer, Spread, Together
-from hived_extender.pods.node_names import Mask
+from hived_extender.jobs.node_names import Mask
 
 
 class AllExcept(msgspec.Struct):

@@ -16,9 +16,9 @@ import msgspec
 from hived.values.errors import UserError
 from hived_extender.api.cells import AffinityGroup, Cell
 from hived_extender.client.inspection import Inspector
+from hived_extender.jobs.wire import Pod, PodStatus
 from hived_extender.kube.client import PODS, KubeClient
-from hived_extender.pods.wire import Pod, PodStatus
-from hived_extender.service.notices import CONDITION_TYPE
+from hived_extender.machine.notices import CONDITION_TYPE
 from hived_jobs.records import read_record
 from hived_jobs.submission import JOB
 from hived_lab.demo.experiment import JobState, Step

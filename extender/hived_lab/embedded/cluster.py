@@ -12,10 +12,10 @@ import yaml
 from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
+from hived_extender.jobs.admission import Admission
+from hived_extender.jobs.namespaces import NAMESPACE_NAME
 from hived_extender.kube import struct_types
 from hived_extender.kube.client import KubeClient
-from hived_extender.pods.admission import Admission
-from hived_extender.pods.namespaces import NAMESPACE_NAME
 from hived_lab.embedded.apiserver.resources import NAMESPACES
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.embedded.apiserver.store import Key

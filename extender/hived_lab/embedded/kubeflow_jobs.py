@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from hived.values.errors import UserError
-from hived_extender.job_kinds.kubeflow import REPLICA_SPECS
+from hived_extender.jobs.kinds.kubeflow import REPLICA_SPECS
 from hived_jobs.documents import stored_document
 from hived_jobs.kinds import plan_document
 from hived_jobs.policies import Event

@@ -31,9 +31,9 @@ from hived.values.specs import ClusterSpec, SkuTypeSpec
 from hived_config.node_names import PLACEHOLDER
 from hived_config.rules import PodRules
 from hived_config.skus import GPU_RESOURCE
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube_rules.demands import Toleration
 from hived_extender.kube_rules.nodes import Taint
-from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import micro_timestamp, set_condition, timestamp

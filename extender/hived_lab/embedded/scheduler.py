@@ -30,19 +30,17 @@ import msgspec
 
 from hived.values.errors import HivedError, UserError
 from hived_extender.api.paths import BIND_PATH, FILTER_PATH, PREEMPT_PATH
+from hived_extender.jobs.namespaces import NAMESPACE_NAME
+from hived_extender.jobs.wire import BindResult, Node, Pod, PodCondition, PodSpec, PodStatus, PreemptResult, encode
 from hived_extender.kube.client import LIVE_PODS, NAMESPACES, NODES, PODS, KubeClient, KubeError, pod_path
 from hived_extender.kube.connections import BrokenError, Connections
 from hived_extender.kube.events import NORMAL, WARNING, EventRecorder
 from hived_extender.kube.logs import tell_failure
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.watch import Reflector, Resource
-from hived_extender.kube_rules.demands import RuledPod
-from hived_extender.kube_rules.neighbours import Refusal, refusals
+from hived_extender.kube_rules.demands import DemandsReader, RuledPod
 from hived_extender.kube_rules.nodes import RuledNode
-from hived_extender.kube_rules.reader import DemandsReader
-from hived_extender.kube_rules.residents import Residents
-from hived_extender.pods.namespaces import NAMESPACE_NAME
-from hived_extender.pods.wire import BindResult, Node, Pod, PodCondition, PodSpec, PodStatus, PreemptResult, encode
+from hived_extender.kube_rules.residents import Refusal, Residents, refusals
 from hived_lab.embedded.apiserver.kinds import set_condition
 
 

@@ -20,11 +20,11 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived.values.specs import PodSpec
-from hived_extender.pods import dialects
-from hived_extender.pods.annotations import SCHEDULING_SPEC, read_spec
-from hived_extender.pods.asks import DEVICE_REQUESTS, DeviceRequests
-from hived_extender.pods.requests import all_requested
-from hived_extender.pods.wire import Pod, PodMetadata
+from hived_extender.jobs.annotations import SCHEDULING_SPEC, read_spec
+from hived_extender.jobs.asks import DEVICE_REQUESTS, DeviceRequests
+from hived_extender.jobs.dialects import table
+from hived_extender.jobs.requests import all_requested
+from hived_extender.jobs.wire import Pod, PodMetadata
 from hived_simulator.traces.draft import Draft
 from hived_simulator.traces.fields import MAX_LEAVES, Unusable, instant, number
 from hived_simulator.traces.files import Format, Source, objects
@@ -314,7 +314,7 @@ def _of_pod(life: _Life, pod: Pod, span: tuple[float, float, float], draft: Draf
     key = draft.options.tenant_column
     name, namespace = f"{life.namespace}/{life.name}", life.namespace
     text = pod.annotations.get(SCHEDULING_SPEC)
-    said = dialects.describe(pod, _NoObjects())
+    said = table.describe(pod, _NoObjects())
     gang = str(said.gang) if said is not None and said.gang else ""
     if text:
         spec = read_spec(text)

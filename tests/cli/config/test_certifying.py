@@ -13,7 +13,7 @@ from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import KubeClient
 from hived_lab.start import Embedded, start_embedded
-from tests.extender.service.small_cluster import wait_until
+from tests.extender.machine.small_cluster import wait_until
 
 pytestmark = pytest.mark.sample(6)
 

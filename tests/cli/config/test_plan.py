@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from hived_cli import main
 from hived_extender.recording.record import Recorder
 from tests.cli.config.config_service import BROKEN, LESS, TEXT, Service, hit, openpai
-from tests.extender.service.small_cluster import CONFIG, SmallCluster, spec_text
+from tests.extender.machine.small_cluster import CONFIG, SmallCluster, spec_text
 
 
 def plan(service: Service, *words: str | Path) -> Result:

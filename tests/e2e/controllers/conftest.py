@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hived_extender.pods.dialects import podgroup, volcano
+from hived_extender.jobs.dialects import podgroup, volcano
 from tests.e2e.controllers.installing import await_served
 from tests.e2e.controllers.racks import Racks, running_racks
 from tests.e2e.plane import ControlPlane

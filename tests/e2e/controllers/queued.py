@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from hived_extender.job_kinds import kinds, marks
-from hived_extender.job_kinds.job import Job, JobState
-from hived_extender.job_kinds.owners import job_of
-from hived_extender.job_kinds.writes import Verb, Write, path_of
-from hived_extender.pods.wire import Pod
+from hived_extender.jobs.job import Job, JobState
+from hived_extender.jobs.kinds import marks, table
+from hived_extender.jobs.kinds.kind import Verb, Write, path_of
+from hived_extender.jobs.owners import job_of
+from hived_extender.jobs.wire import Pod
 from tests.e2e.controllers.racks import Racks
 
 COUNT = 2
@@ -24,7 +24,7 @@ def named(document: Json) -> Json:
 
 def patched(document: Json) -> Json:
     """The object as the webhook has it stored, but for the mark: where queues are off, hived lets marked jobs go."""
-    for operation in kinds.hold_at_creation(document):
+    for operation in table.hold_at_creation(document):
         *outer, key = operation["path"].removeprefix("/").split("/")
         target = document
         for each in outer:
@@ -36,13 +36,13 @@ def patched(document: Json) -> Json:
 
 def found(racks: Racks, document: Json) -> Json:
     """The object as its controller has it now."""
-    kind = kinds.kind_of(document)
+    kind = table.kind_of(document)
     return racks.plane.kube.get(path_of(document["apiVersion"], kind.plural, "default", "train"))
 
 
 def read(racks: Racks, document: Json) -> Job:
     """The job of that object."""
-    return kinds.read(found(racks, document))
+    return table.read(found(racks, document))
 
 
 def carry_out(racks: Racks, writes: tuple[Write, ...]) -> None:
@@ -72,14 +72,14 @@ def take_its_course(racks: Racks, document: Json) -> list[JobState]:
     racks.until(lambda: read(racks, document).state is JobState.HELD, "its controller to say that it is held")
     states = [read(racks, document).state]
     assert racks.pods("train") == []
-    carry_out(racks, kinds.resume(read(racks, document).ref, KEPT))
+    carry_out(racks, table.resume(read(racks, document).ref, KEPT))
     racks.until(lambda: runs(racks), "its pods to run")
     states.append(read(racks, document).state)
-    carry_out(racks, kinds.suspend(read(racks, document).ref, KEPT))
+    carry_out(racks, table.suspend(read(racks, document).ref, KEPT))
     racks.until(lambda: not racks.observer.present() and not racks.used(), "all cells to be free")
     racks.until(lambda: read(racks, document).state is JobState.HELD, "its controller to say that no pod is left")
     states.append(read(racks, document).state)
-    carry_out(racks, kinds.resume(read(racks, document).ref, KEPT))
+    carry_out(racks, table.resume(read(racks, document).ref, KEPT))
     racks.until(lambda: runs(racks), "its pods to run again")
     assert found(racks, document)["metadata"]["annotations"]["example.com/kept"] == "yes"
     assert racks.faults() == []
@@ -96,12 +96,12 @@ def owners_of_pods(racks: Racks, document: Json, made: tuple[Json, ...] = ()) ->
     racks.until(lambda: runs(racks), "its pods to run")
     job = read(racks, document)
     inner = [one for kind in made for one in _listed(racks, kind)]
-    roles = [each for each in inner if kinds.read(each).ref.job_name == job.roles_in]
-    with_roles = kinds.read(found(racks, document), roles[0] if roles else None).roles
+    roles = [each for each in inner if table.read(each).ref.job_name == job.roles_in]
+    with_roles = table.read(found(racks, document), roles[0] if roles else None).roles
     assert sum(role.count for role in with_roles if _has_devices(role.template)) == COUNT
-    managers = {kinds.read(one).ref.job_name: job.ref.job_name for one in inner}
+    managers = {table.read(one).ref.job_name: job.ref.job_name for one in inner}
     found_names = [job_of(one.labels, one.metadata.owners or (), "default") for one in _pods(racks)]
-    units = [None if name is None else kinds.unit_of(name, managers) for name in found_names]
+    units = [None if name is None else table.unit_of(name, managers) for name in found_names]
     return list(dict.fromkeys("" if each is None else f"{each.kind}/{each.name}" for each in units))
 
 
@@ -110,7 +110,7 @@ def _pods(racks: Racks) -> list[Pod]:
 
 
 def _listed(racks: Racks, kind: Json) -> list[Json]:
-    path = path_of(kind["apiVersion"], kinds.kind_of({**kind, "metadata": {}}).plural, "default")
+    path = path_of(kind["apiVersion"], table.kind_of({**kind, "metadata": {}}).plural, "default")
     return [{**kind, **one} for one in racks.plane.kube.get(path)["items"]]
 
 

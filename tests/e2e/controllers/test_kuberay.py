@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hived_extender.pods.dialects import podgroup, volcano
-from hived_extender.pods.dialects.kinds import Kind
+from hived_extender.jobs.dialects import podgroup, volcano
+from hived_extender.jobs.dialects.description import Kind
 from tests.e2e.controllers.racks import Racks, pod
 from tests.e2e.podgroups import path_of
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from hived_extender.kueue.writing import AT_WORK
-from hived_extender.pods.dialects.kueue import HOST, REQUIRED, SLICE_REQUIRED
+from hived_extender.jobs.dialects.kueue import HOST, REQUIRED, SLICE_REQUIRED
+from hived_extender.kueue.desk import AT_WORK
 from tests.e2e.controllers.kueue_racks import (
     ALL_NODES,
     CHECK,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.job_kinds.job import JobState
+from hived_extender.jobs.job import JobState
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import JOBSET, KUBERAY
 from tests.e2e.controllers.queued import named, read, runs

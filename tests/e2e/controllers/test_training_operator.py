@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from hived_extender.jobs.dialects import volcano
 from hived_extender.kube.client import KubeError
-from hived_extender.pods.dialects import volcano
 from hived_lab.embedded.nodes import STOP_SECONDS
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import TRAINING_OPERATOR

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from hived_extender.jobs.dialects import volcano
 from hived_extender.kube.client import KubeError, pod_path
-from hived_extender.pods.dialects import volcano
 from tests.e2e.controllers.installing import await_served
 from tests.e2e.controllers.racks import SCHEDULER, Racks, pod, template
 from tests.e2e.plane import ControlPlane

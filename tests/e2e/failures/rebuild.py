@@ -11,11 +11,11 @@ import msgspec
 from hived.life.status import iter_physical_cluster, iter_virtual_cluster
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_extender.api.paths import GROUPS_PATH, PHYSICAL_CLUSTER_PATH, VIRTUAL_CLUSTERS_PATH
+from hived_extender.jobs.wire import WAITING_KEY, FilterArgs, Node, Pod
 from hived_extender.kube.client import LIVE_PODS, NODES, PODS, KubeClient
-from hived_extender.pods.wire import WAITING_KEY, FilterArgs, Node, Pod
-from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.service import Service
-from hived_extender.service.verbs import VerbSettings
+from hived_extender.machine.preemptions import PreemptionPolicy
+from hived_extender.machine.service import Service
+from hived_extender.machine.verbs import VerbSettings
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.processes import free_port
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION
 from hived_extender.kube.client import KubeClient
-from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
 from hived_lab.embedded.nodes import RUN_SECONDS, Machine
 from tests.e2e.failures.rebuild import differences
 from tests.e2e.observer import Observer, asks_for_cells

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
-from hived_extender.pods.annotations import SCHEDULING_SPEC
 from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.e2e.observer import Observer, Seen
 from tests.e2e.pods import POD_LIST, pod

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hived_config.skus import GPU_RESOURCE
-from hived_extender.pods.annotations import LEAF_CELL_ISOLATION
+from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION
 
 Json = dict[str, Any]
 

@@ -20,8 +20,8 @@ from hived_extender.http.routing import Route
 from hived_extender.insight.history import HistoryRings
 from hived_extender.queues.answering import QueueAnswers
 from hived_extender.reconfiguration.stores import FileStore
+from tests.extender.machine.small_cluster import CONFIG, SmallCluster, pod_json, spec_text, to_pod
 from tests.extender.queues.embedded_jobs import jobs_on
-from tests.extender.service.small_cluster import CONFIG, SmallCluster, pod_json, spec_text, to_pod
 from tests.extender.stored_config import configurations_of
 
 READS = [route for route in ROUTES if route.method == "GET" and route.gives not in (None, dict)]

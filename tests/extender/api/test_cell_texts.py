@@ -11,9 +11,9 @@ from hived.values.errors import UserError
 from hived_config.loader import load_text
 from hived_extender.api import cell_texts
 from hived_extender.api.cell_texts import CellTexts
-from hived_extender.pods.wire import encode
-from hived_extender.service.core import Core
-from tests.extender.service.small_cluster import NODES, SmallCluster, node, spec_text
+from hived_extender.jobs.wire import encode
+from hived_extender.machine.core import Core
+from tests.extender.machine.small_cluster import NODES, SmallCluster, node, spec_text
 
 NAMED = """\
 physicalCluster:

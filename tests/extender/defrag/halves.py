@@ -3,10 +3,9 @@
 from typing import Any
 
 from hived_config.loader import load_text
-from hived_extender.defrag.desk import DefragDesk
-from hived_extender.defrag.spending import Ledger
-from hived_extender.pods.progress import MAY_MOVE
-from tests.extender.service.small_cluster import CONFIG, Json, SmallCluster, spec_text
+from hived_extender.defrag.desk import DefragDesk, Ledger
+from hived_extender.jobs.progress import MAY_MOVE
+from tests.extender.machine.small_cluster import CONFIG, Json, SmallCluster, spec_text
 
 AUTOMATIC = CONFIG.replace("  a:\n", "  a:\n    movable: true\n    defrag: {maxGpuHours: 1, maxGroups: 1}\n")
 

@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from itertools import product
 
 from hived_extender.defrag.planner import NOT_KNOWN, NOTHING_NEEDED, NOTHING_POSSIBLE, PLAN
-from hived_extender.kube_rules.neighbours import refusals
+from hived_extender.kube_rules.demands import DemandsReader
 from hived_extender.kube_rules.nodes import RuledNode
-from hived_extender.kube_rules.reader import DemandsReader
-from hived_extender.kube_rules.residents import Residents
+from hived_extender.kube_rules.residents import Residents, refusals
 from tests.extender.defrag.small_moves import MAY, SmallMoves
-from tests.extender.service.judged_rooms import GPUS, wish
-from tests.extender.service.small_cluster import to_pod
+from tests.extender.machine.judged_rooms import GPUS, wish
+from tests.extender.machine.small_cluster import to_pod
 
 
 class JudgedMoves:

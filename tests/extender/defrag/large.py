@@ -18,11 +18,11 @@ from hived.values.decisions import Bind
 from hived.values.events import NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import ClusterSpec, GroupSpec, MemberSpec, PodRequest, PodSpec, WorkTimes
 from hived_extender.api.defrag import DefragPlan
+from hived_extender.defrag.collecting import Facts, inputs_of
 from hived_extender.defrag.planner import Task, plan
-from hived_extender.defrag.snapshot import Facts, inputs_of
+from hived_extender.defrag.puzzle import read_wants
 from hived_extender.defrag.solvers import SOLVERS, solver
-from hived_extender.defrag.wants import read_wants
-from hived_extender.service.state_inputs import StateInputs
+from hived_extender.machine.core import StateInputs
 from tests.extender.defrag.random_states import NOW, Fragmented, cluster_of, placed_in
 
 NODES_PER_RACK = 16

@@ -16,18 +16,18 @@ from hived.values.specs import PodRequest
 from hived_config.rules import Moving, PodRules
 from hived_extender.api.defrag import DefragArgs, DefragPlan
 from hived_extender.defrag.desk import DefragDesk
+from hived_extender.defrag.execution import Copy, copy_of
 from hived_extender.defrag.planner import Task, plan
-from hived_extender.defrag.states import Copy, copy_of
-from hived_extender.defrag.wants import read_wants
-from hived_extender.pods.wire import FilterArgs, Pod, decode_args
-from hived_extender.service.machine import Machine
-from hived_extender.service.runner import Runner
-from hived_extender.service.service import Service
+from hived_extender.defrag.puzzle import read_wants
+from hived_extender.jobs.wire import FilterArgs, Pod, decode_args
+from hived_extender.machine.machine import Machine
+from hived_extender.machine.runner import Runner
+from hived_extender.machine.service import Service
 from tests.benchmarks.serve import healthy_node
 from tests.benchmarks.web import names_text, pod_text
 from tests.extender.defrag.large import large_state
 from tests.extender.defrag.random_states import Fragmented
-from tests.extender.service.small_cluster import FakeKube
+from tests.extender.machine.small_cluster import FakeKube
 
 ROUNDS = 200
 MOVABLE = frozenset({"a"})

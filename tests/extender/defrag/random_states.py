@@ -24,8 +24,8 @@ from hived.values.specs import (
     WorkTimes,
 )
 from hived_extender.api.defrag import Inputs
-from hived_extender.defrag.snapshot import Facts, inputs_of
-from hived_extender.service.state_inputs import Placed, StateInputs
+from hived_extender.defrag.collecting import Facts, inputs_of
+from hived_extender.machine.core import Placed, StateInputs
 
 NOW = 1_000_000.0
 

@@ -10,12 +10,12 @@ from hived.values.decisions import Bind
 from hived.values.events import PodAllocated
 from hived.values.specs import BindInfo, ClusterSpec, PodRequest
 from hived_extender.api.defrag import DefragPlan, Inputs, Move
-from hived_extender.defrag.checking import placement_of
+from hived_extender.defrag.collecting import Facts, inputs_of
+from hived_extender.defrag.execution import placement_of
 from hived_extender.defrag.planner import PLAN, job_shapes, plan
 from hived_extender.defrag.planner import Task as Question
-from hived_extender.defrag.snapshot import Facts, inputs_of
+from hived_extender.machine.core import StateInputs, reservations
 from hived_extender.reconfiguration.judging import Waiting
-from hived_extender.service.state_inputs import StateInputs, reservations
 from hived_simulator.changes import Change
 from hived_simulator.clusters import Answer
 from hived_simulator.hived_cluster import HivedCluster, placed_pods

@@ -7,11 +7,11 @@ import msgspec
 from hived_extender.api.defrag import DefragArgs, DefragPlan, Inputs
 from hived_extender.defrag.desk import DefragDesk
 from hived_extender.defrag.planner import Task, job_shapes, plan
-from hived_extender.pods.annotations import SCHEDULING_SPEC
-from hived_extender.pods.progress import MAY_MOVE
-from hived_extender.pods.wire import Node
-from tests.extender.service.small_cluster import Json
-from tests.extender.service.small_rooms import SmallRooms
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.progress import MAY_MOVE
+from hived_extender.jobs.wire import Node
+from tests.extender.machine.small_cluster import Json
+from tests.extender.machine.small_rooms import SmallRooms
 
 MAY = {MAY_MOVE: "true"}
 

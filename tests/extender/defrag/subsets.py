@@ -6,10 +6,9 @@ from hived.scheduler import handle
 from hived.values.events import PodAllocated
 from hived.values.specs import MIN_GUARANTEED_PRIORITY
 from hived_extender.api.defrag import Inputs
-from hived_extender.defrag.execution import Failed, Rehearsal, Requests
+from hived_extender.defrag.execution import Failed, Rehearsal, Requests, copy_of
 from hived_extender.defrag.model import View, views_for
 from hived_extender.defrag.planner import Task
-from hived_extender.defrag.states import copy_of
 
 MOST_MOVED = 2
 

@@ -6,11 +6,19 @@ import msgspec
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.defrag.causes import CELLS, SEARCH, UNCONFIRMED
-from hived_extender.defrag.planner import NOT_KNOWN, NOTHING_POSSIBLE, PLAN, Solver, Task, plan
-from hived_extender.defrag.puzzle import Puzzle, Solution
+from hived_extender.defrag.planner import (
+    CELLS,
+    NOT_KNOWN,
+    NOTHING_POSSIBLE,
+    PLAN,
+    SEARCH,
+    UNCONFIRMED,
+    Solver,
+    Task,
+    plan,
+)
+from hived_extender.defrag.puzzle import Puzzle, Solution, read_wants
 from hived_extender.defrag.search import solve
-from hived_extender.defrag.wants import read_wants
 from tests.extender.defrag.random_states import Fragmented, random_state
 from tests.extender.defrag.subsets import can_have_room, may_move
 from tests.property.examples import examples

@@ -8,14 +8,14 @@ from hived.values.errors import UserError
 from hived_config.loader import load_text
 from hived_extender.api.defrag import DefragArgs, DefragPlan, Inputs, LastLook
 from hived_extender.defrag.desk import DefragDesk
+from hived_extender.defrag.execution import copy_of
 from hived_extender.defrag.planner import PLAN, Task, job_shapes, plan
-from hived_extender.defrag.states import copy_of
-from hived_extender.defrag.wants import read_wants
+from hived_extender.defrag.puzzle import read_wants
 from hived_extender.kube.client import KubeError
-from hived_extender.service.verbs import NotLeadingError
+from hived_extender.machine.verbs import NotLeadingError
 from tests.expecting import expect_soon
 from tests.extender.defrag.halves import AUTOMATIC, Halves
-from tests.extender.service.small_cluster import CONFIG, cluster_spec, spec_text
+from tests.extender.machine.small_cluster import CONFIG, cluster_spec, spec_text
 
 
 def planned(halves: Halves, inputs: Inputs | None = None) -> DefragPlan:

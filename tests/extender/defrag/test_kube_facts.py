@@ -11,11 +11,11 @@ from hived_extender.defrag import automatic
 from hived_extender.defrag.collecting import collect
 from hived_extender.defrag.planner import NOT_KNOWN, NOTHING_POSSIBLE, PLAN
 from hived_extender.defrag.solvers import solver
+from hived_extender.machine.stimuli import MovesAsked
 from hived_extender.recording.operations import STAND_IN
-from hived_extender.service.stimuli import MovesAsked
 from tests.extender.defrag.judged_moves import JudgedMoves
 from tests.extender.defrag.small_moves import MAY, SmallMoves
-from tests.extender.service.small_rooms import ROOM
+from tests.extender.machine.small_rooms import ROOM
 
 Rooms = Callable[..., "Halves"]
 

@@ -11,10 +11,9 @@ from hived.values.errors import UserError
 from hived.values.events import PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import BindInfo, PodPlacement
 from hived_extender.api.defrag import DefragPlan, Move
-from hived_extender.defrag.execution import Requests
+from hived_extender.defrag.execution import Copy, Requests, copy_of
 from hived_extender.defrag.planner import PLAN, Task, plan
-from hived_extender.defrag.states import Copy, copy_of
-from hived_extender.defrag.wants import read_wants
+from hived_extender.defrag.puzzle import read_wants
 from tests.extender.defrag.random_states import Fragmented, random_state
 from tests.property.examples import examples
 

@@ -3,11 +3,11 @@
 import pytest
 
 from hived_config.rules import Budget
-from hived_extender.defrag.limits import Limits
-from hived_extender.defrag.spending import HOUR_S, Spending
+from hived_extender.defrag.desk import HOUR_S, Spending
+from hived_extender.defrag.planner import Limits
 from hived_extender.kube.client import KubeError
-from hived_extender.service.writes.binding_secret import BindingSecret
-from tests.extender.service.stored_secrets import Secrets
+from hived_extender.machine.writes.binding_secret import BindingSecret
+from tests.extender.machine.stored_secrets import Secrets
 
 BUDGET = Budget(4.0, 6)
 

@@ -10,10 +10,9 @@ import msgspec
 import pytest
 
 from docs.site.pages import Page
-from hived_extender.insight.history import HistoryRings
-from hived_extender.insight.sampling import Sampler
+from hived_extender.insight.history import HistoryRings, Sampler
 from hived_extender.kube.metrics import QueueGauges
-from tests.extender.service.small_cluster import SmallCluster
+from tests.extender.machine.small_cluster import SmallCluster
 from tests.places import ROOT
 
 Json = dict[str, Any]

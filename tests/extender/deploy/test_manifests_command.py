@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from hived_cli import main
 from hived_extender.deploy.installation import DIGEST_ANNOTATION, SCHEDULER, kinds_of_queues
-from hived_extender.pods.device_refusals import ALLOW, EXEMPT, SYSTEM_NAMESPACES
-from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_extender.jobs.access import ALLOW, EXEMPT, SYSTEM_NAMESPACES
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_jobs import submission
 from hived_jobs.submission import Submission
 from tests.extender.deploy.installations import CA, SAMPLES, manifests

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hived_extender.deploy.installation import kinds_of_queues
-from hived_extender.job_kinds.job import JobRef
+from hived_extender.jobs.job import JobRef
 from hived_extender.queues import records
 
 JOB = JobRef("batch/v1", "Job", "research", "train", "uid-1")

@@ -23,7 +23,7 @@ from hived_extender.deploy.installation import deploy_folder, is_of_tenants
 from hived_extender.deploy.kustomize import build
 from hived_extender.http.access import DEFAULT_VERB_CALLERS
 from hived_extender.http.routes import ROUTES
-from hived_extender.pods.dialects import KINDS
+from hived_extender.jobs.dialects.table import KINDS
 from tests.extender.deploy.installations import DEPLOY, FOLDERS, ROOT
 from tests.extender.deploy.rules import of_kind
 

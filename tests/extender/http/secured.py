@@ -19,7 +19,7 @@ from hived_extender.http.shim import Shim
 from hived_extender.http.tls import ServerTls
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.endpoint import load_configuration
-from tests.extender.service.small_cluster import SmallCluster
+from tests.extender.machine.small_cluster import SmallCluster
 from tests.stub_server import Request, StubServer
 
 HOSTS = ["localhost", "127.0.0.1"]

@@ -32,7 +32,7 @@ from hived_extender.http.routes import ROUTES
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.endpoint import load_configuration
 from tests.extender.http.secured import Files, ReviewServer, Secured, bearer, call_on
-from tests.extender.service.small_cluster import filter_body, preempt_body, wait_until
+from tests.extender.machine.small_cluster import filter_body, preempt_body, wait_until
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 VERBS = (FILTER_PATH, PREEMPT_PATH, BIND_PATH)

@@ -21,8 +21,8 @@ from hived_extender.api.paths import (
 )
 from hived_extender.http.app import create_app
 from hived_extender.http.routes import ROUTES
-from hived_extender.service.verbs import RECOVERING
-from tests.extender.service.small_cluster import SmallCluster, filter_body, pod_json, preempt_body, spec_text
+from hived_extender.machine.verbs import RECOVERING
+from tests.extender.machine.small_cluster import SmallCluster, filter_body, pod_json, preempt_body, spec_text
 from tests.places import ROOT
 from tests.property.examples import examples
 
@@ -163,7 +163,7 @@ def test_health_and_readiness_follow_the_service(monkeypatch: pytest.MonkeyPatch
         raise IndexError("boom")
 
     pod = small.create("p")
-    monkeypatch.setattr("hived_extender.service.core.handle", explode)
+    monkeypatch.setattr("hived_extender.machine.core.handle", explode)
     assert "IndexError: boom" in post(client, "/v1/extender/filter", filter_body(pod))[1]["Error"]
     assert post(client, "/v1/extender/preempt", preempt_body(pod))[0] == 500
     assert "IndexError: boom" in post(client, "/v1/extender/bind", bind_body(pod, "n0"))[1]["Error"]

@@ -26,8 +26,8 @@ from hived_extender.http.change_routes import CONFIG_BODY_LIMIT
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import SMALL_LIMIT, WHAT_IF_LIMIT, Shim
 from hived_extender.http.webhook import MUTATE_PATH, Webhook
-from hived_extender.pods.admission import Admission
-from tests.extender.service.small_cluster import CONFIG, PATIENCE_S, SmallCluster, filter_body, wait_until
+from hived_extender.jobs.admission import Admission
+from tests.extender.machine.small_cluster import CONFIG, PATIENCE_S, SmallCluster, filter_body, wait_until
 
 LARGE = 100_000
 """Two of these fill a budget of the tests."""

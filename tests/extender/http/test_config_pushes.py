@@ -18,7 +18,7 @@ from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration.configurations import Refused
 from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store, Stored, Version
 from tests.extender.http.secured import ReviewServer
-from tests.extender.service.small_cluster import CONFIG, SmallCluster
+from tests.extender.machine.small_cluster import CONFIG, SmallCluster
 from tests.extender.stored_config import FIRST, api_server, begun, configurations_of
 
 pytestmark = pytest.mark.sample(10)

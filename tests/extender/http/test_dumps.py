@@ -8,7 +8,7 @@ from flask.testing import FlaskClient
 from hived_extender.http.answers import Question
 from hived_extender.http.app import create_app
 from hived_extender.http.dumps import PIECE, dump
-from tests.extender.service.small_cluster import SmallCluster
+from tests.extender.machine.small_cluster import SmallCluster
 
 INSPECT = "/v1/inspect"
 PATHS = (

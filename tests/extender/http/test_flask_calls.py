@@ -12,7 +12,7 @@ from hived_extender.http import shim
 from hived_extender.http.bodies import Message
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import FlaskCall, Shim, environ_of
-from tests.extender.service.small_cluster import PATIENCE_S, SmallCluster
+from tests.extender.machine.small_cluster import PATIENCE_S, SmallCluster
 
 
 class Steps:

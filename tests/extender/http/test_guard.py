@@ -22,7 +22,7 @@ from hived_extender.http.server import Application, HttpServer, listen
 from hived_extender.http.tls import ServerTls
 from tests.expecting import expect_soon
 from tests.extender.http.secured import Files
-from tests.extender.service.small_cluster import PATIENCE_S
+from tests.extender.machine.small_cluster import PATIENCE_S
 
 TIMED = Limits(sweep_s=0.01, log_s=0.1)
 LATER_S = 11.0

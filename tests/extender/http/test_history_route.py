@@ -12,7 +12,7 @@ from hived_extender.http.app import create_app
 from hived_extender.http.past_routes import DAY_S, Span, read_span
 from hived_extender.insight.history import HistoryRings
 from hived_extender.insight.store import Store
-from tests.extender.service.small_cluster import SmallCluster
+from tests.extender.machine.small_cluster import SmallCluster
 
 NOW = 1_790_000_000.0
 PATH = "/v1/inspect/history"

@@ -10,7 +10,7 @@ from hived_extender.http.app import create_app
 from hived_extender.insight import answering
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecaster import Forecaster
-from tests.extender.service.small_cluster import SmallCluster, node, spec_text
+from tests.extender.machine.small_cluster import SmallCluster, node, spec_text
 
 JOBS = "/v1/inspect/jobs"
 WHY = "/v1/inspect/why/"

@@ -12,7 +12,7 @@ from hived_extender.http import app
 from hived_extender.http.access import Gate, gate_of
 from hived_extender.http.app import create_app
 from hived_extender.http.shim import LateApp
-from tests.extender.service.small_cluster import SmallCluster
+from tests.extender.machine.small_cluster import SmallCluster
 
 pytestmark = pytest.mark.sample(3)
 

@@ -15,7 +15,7 @@ import pytest
 from hived_extender.api.paths import HEALTH_PATH
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender import replica
-from tests.extender.service.small_cluster import CONFIG, cluster_spec, spec_text, wait_until
+from tests.extender.machine.small_cluster import CONFIG, cluster_spec, spec_text, wait_until
 
 CONNECTIONS = 2000
 PER_ADDRESS = 250

@@ -10,7 +10,7 @@ from hived_extender.http.access import Gate
 from hived_extender.http.answers import Identity
 from hived_extender.http.masking import FAILED_S, MOST_REVIEWS, REMEMBERED_S, Mask, Masking
 from hived_extender.kube.client import KubeError
-from hived_extender.service.certificates import with_sentence
+from hived_extender.machine.certificates import with_sentence
 
 ANN = Identity("ann", (), "", ())
 NAMESPACES = {"cv/mine": "cv", "podgroup/nlp/theirs": "nlp", "nlp/pod": "nlp"}

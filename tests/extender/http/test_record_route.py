@@ -10,7 +10,7 @@ from flask.testing import FlaskClient
 from hived_extender.http.app import create_app
 from hived_extender.recording.record import Recorder
 from hived_simulator.traces.reading import read_trace
-from tests.extender.service.small_cluster import CONFIG, SmallCluster, spec_text
+from tests.extender.machine.small_cluster import CONFIG, SmallCluster, spec_text
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from hived_extender.http.masking import Mask, Masking
 from hived_extender.http.routes import ROUTES, answer
 from hived_extender.http.routing import Backend, rights_table
 from hived_extender.reconfiguration.stores import FileStore
-from tests.extender.service.small_cluster import SmallCluster, spec_text
+from tests.extender.machine.small_cluster import SmallCluster, spec_text
 from tests.extender.stored_config import configurations_of
 
 ROOT = Path(__file__).parents[3]

@@ -20,8 +20,8 @@ from hived_extender.http.app import create_app
 from hived_extender.http.guard import HEAD_LIMIT, Limits
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
-from hived_extender.service.verbs import VerbSettings
-from tests.extender.service.small_cluster import (
+from hived_extender.machine.verbs import VerbSettings
+from tests.extender.machine.small_cluster import (
     PATIENCE_S,
     SmallCluster,
     filter_body,
@@ -30,7 +30,7 @@ from tests.extender.service.small_cluster import (
     spec_text,
     wait_until,
 )
-from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
 
 BODY_LIMIT = 100_000
 BODY_TIMEOUT_S = 0.3

@@ -19,7 +19,7 @@ from hived_extender.http import server
 from hived_extender.http.guard import Limits
 from hived_extender.http.tls import ServerTls
 from tests.extender.http.secured import HOSTS, Files, Secured, call_on
-from tests.extender.service.small_cluster import PATIENCE_S, filter_body
+from tests.extender.machine.small_cluster import PATIENCE_S, filter_body
 
 REFUSED = (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)
 LONG_AGO = -1

@@ -19,17 +19,17 @@ from hived_config.loader import load_text
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.tls import ServerTls
 from hived_extender.http.webhook import BODY_LIMIT, MUTATE_PATH, Webhook
+from hived_extender.jobs.admission import Admission
+from hived_extender.jobs.asks import DEVICE_REQUESTS
+from hived_extender.jobs.device_words import VARIABLES
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.options import WebhookPort
-from hived_extender.pods.admission import Admission
-from hived_extender.pods.asks import DEVICE_REQUESTS
-from hived_extender.pods.device_words import VARIABLES
-from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_extender.running import start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.start import start_embedded
 from tests.extender.http.secured import Files
-from tests.extender.service.small_cluster import CONFIG, PATIENCE_S, cluster_spec, spec_text, wait_until
+from tests.extender.machine.small_cluster import CONFIG, PATIENCE_S, cluster_spec, spec_text, wait_until
 
 GPU = "nvidia.com/gpu"
 

@@ -34,8 +34,8 @@ from hived_config.access import AccessRules
 from hived_extender.api.waiting import Unblock
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
 from hived_extender.insight.unblocks import unblocks_of
+from hived_extender.machine.core import Placed, StateInputs
 from hived_extender.reconfiguration.successor import Successor
-from hived_extender.service.state_inputs import Placed, StateInputs
 from tests.property.false_waits import KINDS, World, change, make_room, new_world, random_group, small_spec
 
 

@@ -12,7 +12,7 @@ from hived.values.events import Offer, Phase, PodAllocated, ScheduleRequested
 from hived.values.specs import ClusterSpec, PodRequest, Rules
 from hived_config.access import AccessRules
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
-from hived_extender.service.tallies import PodEnd
+from hived_extender.machine.counts import PodEnd
 from tests.core.builders import healthy_state, pod, rack_cluster
 
 AT = 1_800_000_000.0

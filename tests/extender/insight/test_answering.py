@@ -16,7 +16,7 @@ from hived_extender.insight import answering
 from hived_extender.insight import forecaster as forecaster_module
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecaster import Forecaster
-from tests.extender.service.small_cluster import SmallCluster, wait_until
+from tests.extender.machine.small_cluster import SmallCluster, wait_until
 
 
 def test_a_forecast_that_fails_is_logged_and_the_next_is_tried(

@@ -9,10 +9,10 @@ from hived.scheduler import handle
 from hived.values.decisions import Bind
 from hived.values.events import NodeHealthChanged, ScheduleRequested
 from hived.values.specs import Rules
-from hived_extender.insight.bounds import bound_of
+from hived_extender.insight.forecast import bound_of
 from hived_extender.insight.forward import Play
 from hived_extender.insight.scene import Scene, scene_of
-from hived_extender.pods.declared import MOST_S
+from hived_extender.jobs.progress import MOST_S
 from tests.core.builders import pod, rack_cluster
 from tests.extender.insight.situations import HOUR, Situation
 from tests.property.examples import examples

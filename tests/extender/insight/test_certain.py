@@ -6,8 +6,8 @@ from hived_extender.insight.forecast import STAYING, forecast_of
 from hived_extender.insight.past import Past
 from hived_extender.insight.snapshot import take
 from hived_extender.kube.client import KubeError
-from hived_extender.service.preemptions import PreemptionPolicy
-from tests.extender.service.small_cluster import SmallCluster, spec_text
+from hived_extender.machine.preemptions import PreemptionPolicy
+from tests.extender.machine.small_cluster import SmallCluster, spec_text
 
 PROTECTED = KubeError(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget.")
 

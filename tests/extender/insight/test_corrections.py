@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from hived_extender.insight.corrections import (
+from hived_extender.insight.past import (
     FIRST_FACTORS,
     LEAST,
     LEAST_FACTOR,

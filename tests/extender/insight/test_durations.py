@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hived_extender.insight import durations
-from hived_extender.insight.durations import LEAST_ALIKE, LEAST_ENDS, LONGEST_S, Curve, Durations, Ended
+from hived_extender.insight import past as learned
+from hived_extender.insight.past import LEAST_ALIKE, LEAST_ENDS, LONGEST_S, Curve, Durations, Ended
 from hived_extender.insight.store import Store
 
 HOUR = 3600.0
@@ -80,8 +80,8 @@ def test_the_past_survives_a_restart(tmp_path: Path) -> None:
 
 
 def test_the_past_of_a_cluster_and_their_number_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durations, "MOST_ENDS", 50)
-    monkeypatch.setattr(durations, "MOST_CLUSTERS", 3)
+    monkeypatch.setattr(learned, "MOST_ENDS", 50)
+    monkeypatch.setattr(learned, "MOST_CLUSTERS", 3)
     store = Store(tmp_path / "past.db")
     past = Durations(store)
     for number in range(400):

@@ -11,10 +11,8 @@ from hived.scheduler import handle
 from hived.values.events import NodeHealthChanged, Offer
 from hived.values.specs import Rules
 from hived_extender.api.waiting import When
-from hived_extender.insight.bounds import SCHEDULING_S
-from hived_extender.insight.durations import LEAST_ENDS, Ended
-from hived_extender.insight.forecast import STAYING, forecast_all, forecast_of
-from hived_extender.insight.past import Past
+from hived_extender.insight.forecast import SCHEDULING_S, STAYING, forecast_all, forecast_of
+from hived_extender.insight.past import LEAST_ENDS, Ended, Past
 from hived_extender.insight.snapshot import WaitingEntry
 from tests.core.builders import rack_cluster
 from tests.extender.insight.situations import AT, HOUR, Situation

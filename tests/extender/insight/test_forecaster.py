@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 import pytest
 
 from hived_extender.insight import forecaster as module
-from hived_extender.insight.durations import Ended
 from hived_extender.insight.forecaster import Forecaster
+from hived_extender.insight.past import Ended
 from hived_extender.insight.snapshot import take
-from hived_extender.service.apart import compute_apart
-from hived_extender.service.preemptions import PreemptionPolicy
-from tests.extender.service.small_cluster import SmallCluster, spec_text
+from hived_extender.machine.apart import compute_apart
+from hived_extender.machine.preemptions import PreemptionPolicy
+from tests.extender.machine.small_cluster import SmallCluster, spec_text
 
 LONG_S = 60.0
 """Until a test that hangs fails."""

@@ -11,13 +11,13 @@ from hived.why.relaxing import Emptied
 from hived_config.access import Access, AccessRules, VirtualClusterAccess
 from hived_config.rules import PodRules
 from hived_extender.api.waiting import IfResult
-from hived_extender.insight import changes as changes_of_insight
-from hived_extender.insight.changes import ACCEPTED, Known, read_change
-from hived_extender.insight.ifs import read_changes, try_changes
+from hived_extender.insight import trials as changes_of_insight
+from hived_extender.insight.answering import read_changes, try_changes
 from hived_extender.insight.judge import Judge
 from hived_extender.insight.snapshot import take
-from tests.extender.service.small_cluster import SmallCluster, spec_text
-from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+from hived_extender.insight.trials import ACCEPTED, Known, read_change
+from tests.extender.machine.small_cluster import SmallCluster, spec_text
+from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
 
 
 def full() -> SmallCluster:

@@ -7,9 +7,9 @@ from hived_extender.api.waiting import Certificate
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.judge import Judge
 from hived_extender.insight.snapshot import take
-from tests.extender.service.small_cluster import SmallCluster, node, spec_text, tainted
-from tests.extender.service.small_gangs import SmallGangCluster, koordinator
-from tests.extender.service.small_rooms import SmallRooms
+from tests.extender.machine.small_cluster import SmallCluster, node, spec_text, tainted
+from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
+from tests.extender.machine.small_rooms import SmallRooms
 
 
 def certificate(small: SmallCluster, name: str) -> Certificate:

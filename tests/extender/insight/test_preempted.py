@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from hived_extender.insight.answering import Answering
-from hived_extender.insight.preempted import KEPT_S, MOST, PreemptedJobs
+from hived_extender.insight.listing import KEPT_S, MOST, PreemptedJobs
 from hived_extender.insight.store import Store
-from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.tallies import PodEnd
+from hived_extender.machine.counts import PodEnd
+from hived_extender.machine.preemptions import PreemptionPolicy
 from tests.extender.insight.situations import AT
-from tests.extender.service.small_cluster import SmallCluster, spec_text, wait_until
+from tests.extender.machine.small_cluster import SmallCluster, spec_text, wait_until
 
 
 def end(number: int, job: str = "job", at: float = AT, *, is_preempted: bool = True, pod: str = "") -> PodEnd:

@@ -5,14 +5,12 @@ from pathlib import Path
 import pytest
 
 from hived_extender.api.history import History
-from hived_extender.insight import sampling
-from hived_extender.insight.history import HistoryRings
-from hived_extender.insight.sampling import Sampler
+from hived_extender.insight import history
+from hived_extender.insight.history import HistoryRings, Sampler, waiting_causes
 from hived_extender.insight.store import Store
-from hived_extender.insight.waiting_causes import waiting_causes
-from hived_extender.service.preemptions import PreemptionPolicy
-from tests.extender.service.small_cluster import SmallCluster, node, spec_text, wait_until
-from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+from hived_extender.machine.preemptions import PreemptionPolicy
+from tests.extender.machine.small_cluster import SmallCluster, node, spec_text, wait_until
+from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
 
 START = 1_790_000_000 // 3600 * 3600
 
@@ -169,7 +167,7 @@ class Mistaken(Sampler):
 
 
 def test_a_thread_samples_until_it_is_stopped_and_writes_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "EVERY_S", 0.001)
+    monkeypatch.setattr(history, "EVERY_S", 0.001)
     one = Sampled()
     sampler = Mistaken(one.cluster.service, one.history, now=lambda: one.at)
     sampler.start()

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.insight.sharing import REST, REST_IN_NEED, SharedAnswers
+from hived_extender.insight.answering import REST, REST_IN_NEED, SharedAnswers
 
 CALLERS = 20
 

@@ -9,13 +9,13 @@ import pytest
 from hived.scheduler import check_invariants
 from hived.values.errors import InvariantError
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
-from hived_extender.pods.dialects import native_podgroup
-from hived_extender.pods.dialects.description import ObjectRef
-from hived_extender.service.cluster_nodes import USER_LABEL
-from hived_extender.service.offers import Offers
-from hived_extender.service.verbs import NotLeadingError
-from tests.extender.service.small_cluster import SmallCluster, node, spec_text
-from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+from hived_extender.jobs.dialects import native_podgroup
+from hived_extender.jobs.dialects.description import ObjectRef
+from hived_extender.machine.cluster_cache import USER_LABEL
+from hived_extender.machine.offers import Offers
+from hived_extender.machine.verbs import NotLeadingError
+from tests.extender.machine.small_cluster import SmallCluster, node, spec_text
+from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
 
 
 def names(snapshot: Snapshot) -> list[str]:

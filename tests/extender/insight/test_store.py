@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hived_extender.insight.file_lock import FileLock
-from hived_extender.insight.store import CORRUPT, Store
+from hived_extender.insight.store import CORRUPT, FileLock, Store
 
 TABLE = "CREATE TABLE IF NOT EXISTS numbers (number INTEGER PRIMARY KEY, text TEXT)"
 INSERT = "INSERT OR REPLACE INTO numbers VALUES (?, ?)"

@@ -11,9 +11,9 @@ from hived_config.rules import PodRules
 from hived_extender.api.waiting import Unblock
 from hived_extender.insight.snapshot import Snapshot, take
 from hived_extender.insight.unblocks import unblocks_of
-from hived_extender.pods.progress import MAY_MOVE
-from tests.extender.service.small_cluster import SmallCluster, node, spec_text
-from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+from hived_extender.jobs.progress import MAY_MOVE
+from tests.extender.machine.small_cluster import SmallCluster, node, spec_text
+from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
 
 TWO_TYPES = """\
 physicalCluster:

@@ -4,7 +4,7 @@ import pytest
 
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.events import MESSAGE_LIMIT, NORMAL, EventRecorder
-from hived_extender.service.pods import PodName
+from hived_extender.machine.pods import PodName
 from tests.lab.embedded.helpers import Http, api_server
 
 

@@ -17,7 +17,7 @@ from hived_extender.kube.lease import Elector, LeaseName
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.expecting import expect_soon
 from tests.extender.kube.lease_clock import LeaseClock, SteppedClock, SteppedEvent
-from tests.extender.service.small_cluster import cluster_spec
+from tests.extender.machine.small_cluster import cluster_spec
 
 pytestmark = pytest.mark.sample(12)
 

@@ -4,10 +4,9 @@ from typing import Any
 
 import msgspec
 
-from hived_extender.kube_rules.demands import RuledPod
+from hived_extender.jobs.wire import Node, Pod
+from hived_extender.kube_rules.demands import DemandsReader, RuledPod
 from hived_extender.kube_rules.nodes import RuledNode
-from hived_extender.kube_rules.reader import DemandsReader
-from hived_extender.pods.wire import Node, Pod
 
 LARGE = {"cpu": "64", "memory": "256Gi", "pods": "110", "nvidia.com/gpu": "8"}
 HOSTNAME = "kubernetes.io/hostname"

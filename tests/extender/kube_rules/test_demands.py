@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from hived.values.errors import UserError
+from hived_extender.jobs.wire import Pod
 from hived_extender.kube_rules.demands import (
     ANY_IP,
     EVERY_TAINT,
@@ -14,12 +15,11 @@ from hived_extender.kube_rules.demands import (
     MOST_RESOURCES,
     TOO_LARGE,
     Demands,
+    DemandsReader,
     HostPort,
     needs_kube_scheduler,
 )
-from hived_extender.kube_rules.quantities import MOST
-from hived_extender.kube_rules.reader import DemandsReader
-from hived_extender.pods.wire import Pod
+from hived_extender.kube_rules.selectors import MOST
 from tests.extender.kube_rules.objects import (
     expression,
     host_port,

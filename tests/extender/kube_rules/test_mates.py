@@ -11,8 +11,8 @@ from hived.values.errors import UserError
 from hived.values.events import Limit, Spread, Together
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.mates import MOST_RULES, MOST_TERMS, Rule, Surroundings, mate_rules
+from hived_extender.kube_rules.nodes import NodeRules
 from hived_extender.kube_rules.residents import Residents
-from hived_extender.kube_rules.table import NodeRules
 from tests.extender.kube_rules.objects import HOSTNAME, ZONE, host_port, make_pod, pod_affinity, spread, wire_node
 
 NAMES = ("n0", "n1", "n2", "n3")

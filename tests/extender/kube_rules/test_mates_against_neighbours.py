@@ -11,9 +11,8 @@ import pytest
 from hived.values.events import Limit, Spread
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.mates import Rule, Surroundings, mate_rules
-from hived_extender.kube_rules.neighbours import refusals
-from hived_extender.kube_rules.residents import Residents
-from hived_extender.kube_rules.table import NodeRules
+from hived_extender.kube_rules.nodes import NodeRules
+from hived_extender.kube_rules.residents import Residents, refusals
 from tests.extender.kube_rules.objects import HOSTNAME, ZONE, host_port, make_node, make_pod, pod_affinity, spread
 
 NAMES = ("n0", "n1", "n2")

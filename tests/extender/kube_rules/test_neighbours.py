@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from hived_extender.kube_rules.demands import RuledPod
-from hived_extender.kube_rules.neighbours import (
+from hived_extender.kube_rules.nodes import NO_MATCH, UNSCHEDULABLE, RuledNode
+from hived_extender.kube_rules.residents import (
     NO_AFFINITY,
     NO_ANTI_AFFINITY,
     NO_ANTI_AFFINITY_OF_OTHERS,
@@ -13,10 +14,9 @@ from hived_extender.kube_rules.neighbours import (
     NO_SPREAD,
     NO_SPREAD_LABEL,
     Refusal,
+    Residents,
     refusals,
 )
-from hived_extender.kube_rules.nodes import NO_MATCH, UNSCHEDULABLE, RuledNode
-from hived_extender.kube_rules.residents import Residents
 from tests.extender.kube_rules.objects import LARGE, ZONE, host_port, make_node, make_pod, pod_affinity, spread, taint
 
 MATE = make_pod(labels={"app": "train"})

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from hived_extender.jobs.wire import Node
 from hived_extender.kube_rules.nodes import RuledNode
-from hived_extender.pods.wire import Node
 
 
 def read(name: str) -> RuledNode:

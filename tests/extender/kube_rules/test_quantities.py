@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived_extender.kube_rules.quantities import MOST, units
+from hived_extender.kube_rules.selectors import MOST, units
 
 
 @pytest.mark.parametrize(

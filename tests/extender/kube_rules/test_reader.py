@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from hived_extender.kube_rules import reader
-from hived_extender.kube_rules.reader import DemandsReader
-from hived_extender.pods.wire import Pod
+from hived_extender.jobs.wire import Pod
+from hived_extender.kube_rules import demands
+from hived_extender.kube_rules.demands import DemandsReader
 from tests.extender.kube_rules.objects import expression, node_affinity, pod_affinity, spread
 
 
@@ -20,8 +20,8 @@ def pod_of_template(number: int, spec: dict[str, Any], **meta: Any) -> Pod:
 
 def test_pods_of_one_template_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[Pod] = []
-    read = reader.demands_of
-    monkeypatch.setattr(reader, "demands_of", lambda pod, **options: reads.append(pod) or read(pod, **options))
+    read = demands.demands_of
+    monkeypatch.setattr(demands, "demands_of", lambda pod, **options: reads.append(pod) or read(pod, **options))
     own = DemandsReader()
     kept = [own.read(pod_of_template(number, {}, labels={"index": str(number)})) for number in range(10)]
     assert len(reads) == 1, kept

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from hived_extender.kube_rules.demands import Demands, RuledPod
-from hived_extender.kube_rules.quantities import MOST
 from hived_extender.kube_rules.residents import Residents
+from hived_extender.kube_rules.selectors import MOST
 
 NAMES = [f"n{number}" for number in range(10_000)]
 

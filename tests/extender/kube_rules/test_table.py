@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 
 from hived_extender.kube_rules.demands import MOST_PARTS
-from hived_extender.kube_rules.nodes import static_refusal
-from hived_extender.kube_rules.quantities import MOST
-from hived_extender.kube_rules.table import NOT_THERE, NodeRules
+from hived_extender.kube_rules.nodes import NOT_THERE, NodeRules, static_refusal
+from hived_extender.kube_rules.selectors import MOST
 from tests.extender.kube_rules.objects import (
     HOSTNAME,
     LARGE,

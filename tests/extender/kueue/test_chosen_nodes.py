@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hived_extender.kueue.topologies import assignment_on
-from hived_extender.pods.dialects.kueue import HOST
+from hived_extender.jobs.dialects.kueue import HOST
+from hived_extender.kueue.workloads import assignment_on
 from tests.extender.kueue.kueue_by_hand import KueueByHand
 from tests.extender.kueue.test_held_cells import nodes
 from tests.extender.kueue.workload_objects import pod_set, template

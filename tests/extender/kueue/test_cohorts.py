@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from hived_extender.kueue.cohorts import MOST_NAMED, ClusterQueue, cluster_queue_of, warning
-from hived_extender.kueue.writing import AT_WORK
+from hived_extender.kueue.desk import AT_WORK
+from hived_extender.kueue.workloads import MOST_NAMED, ClusterQueue, cluster_queue_of, warning
 from tests.expecting import expect_soon
 from tests.extender.kueue.kueue_by_hand import KueueByHand
 from tests.extender.kueue.workload_objects import CHECK, GPU, cluster_queue

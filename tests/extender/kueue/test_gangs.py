@@ -9,12 +9,12 @@ from hived.values.specs import MemberSpec
 from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
-from hived_extender.job_kinds.marks import HOLD
+from hived_extender.jobs.annotations import PREFIX
+from hived_extender.jobs.dialects.description import NoObjects
+from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.kinds.marks import HOLD
 from hived_extender.kueue.gangs import MOST_PODS, Gang, NoCells, gang_of
 from hived_extender.kueue.workloads import workload_of
-from hived_extender.pods.annotations import PREFIX
-from hived_extender.pods.dialects.kinds import NoObjects
-from hived_extender.pods.interpreter import Interpreter
 from tests.extender.kueue.workload_objects import assigned_topology, pod_set, template, workload
 
 CLUSTER = load_text(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hived_extender.pods.annotations import SCHEDULING_SPEC
-from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.running import Extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.expecting import expect_soon

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.kueue.topologies import MOST_DOMAINS, Assignment, domains_of
+from hived_extender.kueue.workloads import MOST_DOMAINS, Assignment, domains_of
 
 LEVELS = ["block", "rack"]
 

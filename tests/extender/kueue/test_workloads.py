@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.job_kinds.job import JobRef
+from hived_extender.jobs.job import JobRef
 from hived_extender.kueue.workloads import check_of, flavor_labels, workload_of
 from tests.extender.kueue.workload_objects import (
     AT,

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hived_extender.kueue.names import CONTROLLER
+from hived_extender.kueue.workloads import CONTROLLER
 
 Json = dict[str, Any]
 

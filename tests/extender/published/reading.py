@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from hived_extender.job_kinds.parts import Part
-from hived_extender.pods.dialects import native_podgroup, words
-from hived_extender.pods.dialects.words import Words
+from hived_extender.jobs.dialects import native_podgroup, words
+from hived_extender.jobs.dialects.words import Words
+from hived_extender.jobs.kinds.kind import Part
 from tests.extender.published.schemas import Json, at, is_open
 
 Read = tuple[str, str]

@@ -9,26 +9,13 @@ from typing import Any
 
 import pytest
 
-from hived_extender.job_kinds import (
-    batch,
-    gates,
-    jobset,
-    kinds,
-    kubeflow,
-    marks,
-    owners,
-    ray,
-    trainer,
-    volcano,
-)
-from hived_extender.job_kinds import (
-    kind as kind_module,
-)
-from hived_extender.job_kinds.job import JobRef
-from hived_extender.job_kinds.kind import Kind
-from hived_extender.job_kinds.writes import Verb
+from hived_extender.jobs import owners
+from hived_extender.jobs.job import JobRef
+from hived_extender.jobs.kinds import batch, gates, jobset, kubeflow, marks, ray, table, trainer, volcano
+from hived_extender.jobs.kinds import kind as kind_module
+from hived_extender.jobs.kinds.kind import Kind, Verb
 from tests.e2e.tools.sources import KUBERNETES
-from tests.extender.job_kinds.api import patched
+from tests.extender.jobs.kinds.api import patched
 from tests.extender.published import go_types
 from tests.extender.published.reading import Read, differences, keys_in, reads_of
 from tests.extender.published.schemas import Json, definition, filled, module, validate
@@ -87,7 +74,7 @@ FORMS: dict[str, list[Json]] = {
 def cases() -> list[Any]:
     """(folder with the pin, kind, apiVersion) of all that can be had."""
     found = []
-    for kind in kinds.KINDS:
+    for kind in table.KINDS:
         for version in kind.api_versions:
             where = (version, kind.kind)
             if where in DEFINITIONS:
@@ -119,9 +106,9 @@ def reads(schema: Json, kind: Kind, version: str) -> set[Read]:
     """All that is read of documents of a kind."""
 
     def read(document: Json) -> None:
-        job = kinds.read(document)
+        job = table.read(document)
         owners.managed_by(document)
-        kinds.hold_at_creation(document)
+        table.hold_at_creation(document)
         if kind is batch.JOB:
             jobset.child_of(document, job)
 
@@ -139,7 +126,7 @@ def test_every_field_that_is_read_is_published(folder: str, kind: Kind, version:
 def test_no_field_that_the_code_names_is_left_out() -> None:
     noted = {path.rpartition(".")[2] for folder, kind, version in (each.values for each in cases())
              for path, _ in reads(schema_of(folder, kind, version), kind, version)}  # fmt: skip
-    read_in = (batch, gates, jobset, kind_module, kinds, kubeflow, owners, ray, trainer, volcano)
+    read_in = (batch, gates, jobset, kind_module, table, kubeflow, owners, ray, trainer, volcano)
     assert set[str]().union(*map(keys_in, read_in)) - noted == set()
 
 
@@ -167,6 +154,6 @@ def test_a_job_that_is_born_held_is_as_published(folder: str, kind: Kind, versio
     schema = schema_of(folder, kind, version)
     document = {**filled(schema, {**NAMED, "suspend": False}), "apiVersion": version, "kind": kind.kind}
     document["spec"].pop("clusterSelector", None)  # a RayJob with one has no pods of its own
-    held = patched(document, kinds.hold_at_creation(document))
+    held = patched(document, table.hold_at_creation(document))
     assert held != document
     validate(held, schema, is_whole=False)

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from hived_extender.job_kinds import gangs
-from hived_extender.job_kinds.job import JobName
+from hived_extender.jobs import wire
+from hived_extender.jobs.job import JobName
+from hived_extender.jobs.kinds import gangs
+from hived_extender.jobs.wire import NodeSelector
 from hived_extender.kube import answers, events, lease
 from hived_extender.kube.priority_classes import PriorityClass
 from hived_extender.kube_rules import demands
 from hived_extender.kube_rules.demands import AffinitySpec, SpreadSpec
-from hived_extender.pods import wire
-from hived_extender.pods.node_selectors import NodeSelector
-from hived_extender.service.devices import dra
+from hived_extender.machine.devices import dra
 from tests.e2e.tools.sources import KUBERNETES
 from tests.extender.published import go_types
 from tests.extender.published.reading import differences, differences_of_struct, keys_in, reads_of

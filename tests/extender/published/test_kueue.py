@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from hived_extender.kueue.checks import Said, Write, with_states
-from hived_extender.kueue.cohorts import QueueObject
-from hived_extender.kueue.names import VERSIONS
-from hived_extender.kueue.workloads import CheckObject, FlavorObject, WorkloadObject, workload_of
+from hived_extender.kueue.workloads import VERSIONS, CheckObject, FlavorObject, QueueObject, WorkloadObject, workload_of
 from tests.extender.kueue.workload_objects import (
     AT,
     CHECK,

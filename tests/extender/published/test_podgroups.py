@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from hived_extender.pods.dialects import native_podgroup, podgroup, podgroup_old, volcano, workload
-from hived_extender.pods.dialects.kinds import Kind
-from hived_extender.pods.wire import Pod, PodMetadata, PodSpec, SchedulingGroup, WorkloadRef
-from hived_extender.service.gangs.states import GangState
-from hived_extender.service.writes.podgroup_status import status_patch
+from hived_extender.jobs.dialects import native_podgroup, podgroup, podgroup_old, volcano, workload
+from hived_extender.jobs.dialects.description import Kind
+from hived_extender.jobs.wire import Pod, PodMetadata, PodSpec, SchedulingGroup, WorkloadRef
+from hived_extender.machine.gangs.plans import GangState
+from hived_extender.machine.writes.statuses import status_patch
 from tests.extender.published import go_types
 from tests.extender.published.reading import Read, differences, keys_in, reads_of
 from tests.extender.published.schemas import Json, definition, filled, module, validate

@@ -7,20 +7,20 @@ from msgspec.structs import replace
 
 from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived_config.rules import Queueing
-from hived_extender.job_kinds.job import Job, JobState
-from hived_extender.job_kinds.needs import Need
+from hived_extender.jobs.job import Job, JobState
+from hived_extender.jobs.needs import Need
+from hived_extender.jobs.proofs import Prover
+from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.events import EventRecorder
-from hived_extender.pods.proofs import Prover
-from hived_extender.pods.wire import Pod
+from hived_extender.machine.writes.writer import COMPONENT
 from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.book import Action, Change
-from hived_extender.queues.kept import written
+from hived_extender.queues.entries import written
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.turns import Shared, Turns
 from hived_extender.queues.watched import Seen
-from hived_extender.service.writes.telling import COMPONENT
-from tests.extender.service.small_jobs import SmallJobCluster, job
+from tests.extender.machine.small_jobs import SmallJobCluster, job
 
 GPUS = 4
 

@@ -22,9 +22,9 @@ from hived.values.events import (
     ScheduleRequested,
 )
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
+from hived_extender.machine.stand_ins import like, sizes_of
 from hived_extender.queues.room import Ask, Claimed, NoCells, Pending, Victims
 from hived_extender.queues.units import Unit
-from hived_extender.service.stand_ins import like, sizes_of
 
 
 def stand_in(ask: Ask) -> PodRequest:

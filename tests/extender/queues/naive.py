@@ -13,9 +13,9 @@ from hived.scheduler import handle, idle_state
 from hived.values.decisions import Bind, Preempt
 from hived.values.events import PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import ClusterSpec, PodRequest, PodSpec, WorkTimes
+from hived_extender.jobs.quotas.tree import QuotaTree
 from hived_extender.queues.policies import Policy, Rules
 from hived_extender.queues.units import Unit
-from hived_extender.quotas.tree import QuotaTree
 from tests.property.queued_quotas import is_promised, use_of_min
 
 

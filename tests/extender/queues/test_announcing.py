@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hived_extender.job_kinds.gangs import KIND as GANG
-from hived_extender.job_kinds.job import JobRef
+from hived_extender.jobs.job import JobRef
+from hived_extender.jobs.kinds.gangs import KIND as GANG
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.events import EventRecorder
+from hived_extender.machine.pods import PodName
 from hived_extender.queues.announcing import KEPT_BACK, MOST_JOBS, MOST_PODS, NEW_S, TOKEN_S, TOKENS, JobEvents
-from hived_extender.service.pods import PodName
 
 
 class Api:

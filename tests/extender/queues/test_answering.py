@@ -8,8 +8,8 @@ import pytest
 from hived.values.errors import UserError
 from hived_extender.api.queues import QueueArgs, QueuedJob
 from hived_extender.api.waiting import MASKED, When
-from hived_extender.insight.durations import LEAST_ENDS, Ended
-from hived_extender.pods.progress import read_time
+from hived_extender.insight.past import LEAST_ENDS, Ended
+from hived_extender.jobs.progress import read_time
 from hived_extender.queues.answering import QueueAnswers, Wanted
 from hived_extender.queues.finding import namer
 from hived_extender.queues.reasons import Leaving

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.job_kinds import gates, marks
+from hived_extender.jobs.kinds import gates, marks
 from tests.extender.queues.embedded_jobs import CONFIG, FOR_EVER, GPU, PODS, UNITS, Jobs, jobs_on, template
 
 pytestmark = pytest.mark.sample(6)

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from hived_extender.client.config_client import ConfigClient
+from hived_extender.jobs.quotas.tree import read_tree
 from hived_extender.kube.client import KubeError
 from hived_extender.queues.going import without_quotas
 from hived_extender.queues.publishing import QUEUES as ALL_QUEUES
 from hived_extender.queues.publishing import Publisher
-from hived_extender.quotas.reading import read_tree
 from tests.extender.queues.embedded_jobs import CONFIG, GPU, PREFIX, QUEUES, TREES, UNITS, Jobs, jobs_on
 
 pytestmark = pytest.mark.sample(4)

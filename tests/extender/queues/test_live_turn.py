@@ -6,13 +6,13 @@ from msgspec.structs import replace
 
 from hived.life.groups import nodes_of_slots
 from hived.values.decisions import Bind, Wait
+from hived_extender.jobs.quotas.tree import Quota, QuotaTree
 from hived_extender.queues.ledger import TreeLedger
 from hived_extender.queues.policies import QueueRules, Rules
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.room import Ask, Pending, RoomMade
 from hived_extender.queues.table import Pace
 from hived_extender.queues.units import Start, Unit
-from hived_extender.quotas.tree import Quota, QuotaTree
 from tests.extender.queues.live import Live
 from tests.extender.queues.small import SPEC, Desk, unit
 

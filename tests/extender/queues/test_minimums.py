@@ -3,9 +3,8 @@
 from msgspec.structs import replace
 
 from hived.values.specs import GroupSpec, MemberSpec, PodSpec
-from hived_extender.job_kinds.minimums import Minimum, PodKind
-from hived_extender.queues.minimums import largest, no_larger, pods_of, smallest
-from hived_extender.queues.units import Unit
+from hived_extender.jobs.job import Minimum, PodKind
+from hived_extender.queues.units import Unit, largest, no_larger, pods_of, smallest
 from tests.extender.queues.small import Desk, unit
 
 

@@ -7,13 +7,13 @@ from typing import cast
 import pytest
 from msgspec.structs import replace
 
+from hived_extender.jobs.quotas.tree import Quota, QuotaTree
 from hived_extender.queues.book import Book
 from hived_extender.queues.ledger import TreeLedger
 from hived_extender.queues.policies import Rules
 from hived_extender.queues.reasons import OverQuota
 from hived_extender.queues.tree_use import usage_of
 from hived_extender.queues.units import Evict, OtherUse, Unit
-from hived_extender.quotas.tree import Quota, QuotaTree
 from tests.extender.queues.small import Desk, unit
 
 LEAF = "root/A"

@@ -11,7 +11,7 @@ from tests.extender.queues.small import Desk, unit
 from tests.places import ROOT
 
 FILE = yaml.safe_load((ROOT / "tests" / "extender" / "queues" / "kube_queue_policies.yaml").read_text())
-QUOTAS = yaml.safe_load((ROOT / "tests" / "extender" / "quotas" / "kube_queue_cases.yaml").read_text())
+QUOTAS = yaml.safe_load((ROOT / "tests" / "extender" / "jobs" / "quotas" / "kube_queue_cases.yaml").read_text())
 
 
 def desk_of(case: dict[str, Any], runs: int) -> Desk:

@@ -5,7 +5,7 @@ from typing import cast
 
 import msgspec
 
-from hived_extender.job_kinds.job import JobRef
+from hived_extender.jobs.job import JobRef
 from hived_extender.kube.client import KubeClient
 from hived_extender.queues.publishing import QUEUES, UNITS, Publisher
 from hived_extender.queues.records import (
@@ -19,7 +19,7 @@ from hived_extender.queues.records import (
     unit_object,
     unit_status,
 )
-from tests.extender.service.small_cluster import FakeKube
+from tests.extender.machine.small_cluster import FakeKube
 
 COUNT, MOST_BYTES = 500, 2500
 NOW = "2026-11-28T12:00:00Z"

@@ -6,8 +6,8 @@ import pytest
 
 from hived.values.errors import UserError
 from hived_extender.queues.policies import Policy, QueueRules, Rules
-from hived_extender.queues.queue_objects import IGNORED, QueueItem, QueueObjects, Said, said_by
 from hived_extender.queues.records import MAX_DEPTH, queue_name
+from hived_extender.queues.watched import OTHER_NAMESPACE, QueueItem, QueueObjects, Said, said_by
 
 BASE = Rules(QueueRules(borrows=False), {"root/a": QueueRules(weight=2.0)})
 
@@ -72,7 +72,7 @@ def test_a_mistake_leaves_the_words_before_it_in_force_and_is_told_once() -> Non
 def test_the_object_of_another_namespace_changes_nothing_and_is_told_once() -> None:
     objects = QueueObjects()
     theirs = QueueItem("root/a", "u-theirs", "a-tenant", "a", {"queuePolicy": "Block", "priority": 9}, {})
-    assert objects.read([theirs]) == [(theirs, IGNORED)]
+    assert objects.read([theirs]) == [(theirs, OTHER_NAMESPACE)]
     assert objects.read([theirs]) == []
     assert objects.obeyed(BASE) is BASE
     objects.read([theirs, item({"priority": 3})])

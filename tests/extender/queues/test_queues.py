@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from hived.life.groups import nodes_of_slots
 from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
+from hived_extender.jobs.quotas.tree import Quota, QuotaTree
 from hived_extender.queues import words
 from hived_extender.queues.entries import Memo
 from hived_extender.queues.explaining import Known
@@ -31,7 +32,6 @@ from hived_extender.queues.reservation import Certainty, Learned
 from hived_extender.queues.room import Ask, Pending
 from hived_extender.queues.units import Start, Unit
 from hived_extender.queues.words import sentence
-from hived_extender.quotas.tree import Quota, QuotaTree
 from tests.extender.queues.live import Live
 from tests.extender.queues.small import SPEC, Desk, unit
 

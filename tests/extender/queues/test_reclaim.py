@@ -6,14 +6,13 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
+from hived_extender.jobs.quotas.tree import Quota, QuotaTree
 from hived_extender.queues.entries import Memo
-from hived_extender.queues.ledger import TreeLedger
+from hived_extender.queues.ledger import CELLS, Shares, TreeLedger
 from hived_extender.queues.policies import QueueRules, Rules
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.reclaim import Borrower, Exchanges, for_borrower, for_due
-from hived_extender.queues.shares import CELLS, Shares
 from hived_extender.queues.units import Unit
-from hived_extender.quotas.tree import Quota, QuotaTree
 from tests.extender.queues.small import SPEC, Desk, unit
 
 GUARANTEED = {"A": 4.0, "B": 4.0, "C": 8.0}

@@ -4,8 +4,7 @@ from random import Random
 
 import pytest
 
-from hived_extender.queues.publishing import QUEUES, UNITS
-from hived_extender.queues.recording import _unit_record
+from hived_extender.queues.publishing import QUEUES, UNITS, _unit_record
 from hived_extender.queues.records import QUEUE_NAMESPACE, QueueRecord, UnitRecord, queue_name, unit_key, unit_name
 from tests.extender.queues.by_hand import QueuesByHand
 

@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from hived_extender.job_kinds.job import JobRef
+from hived_extender.jobs.job import JobRef
 from hived_extender.queues.records import (
     SHOWN_ITEMS,
     Phase,

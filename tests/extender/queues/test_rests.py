@@ -3,13 +3,12 @@
 import pytest
 
 from hived_extender.kube.events import timestamp
-from hived_extender.queues.entries import Memo
-from hived_extender.queues.rests import FIRST_S, Returned
+from hived_extender.queues.entries import FIRST_S, Memo, Returned
 from hived_extender.queues.words import sentence
+from tests.extender.machine.small_jobs import job
 from tests.extender.queues.by_hand import QueuesByHand
 from tests.extender.queues.small import Desk, unit
 from tests.extender.queues.test_announcing import Case, ref
-from tests.extender.service.small_jobs import job
 
 
 def evicted(desk: Desk, number: int) -> None:

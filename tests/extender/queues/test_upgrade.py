@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from hived_config.loader import load
+from hived_extender.jobs.annotations import BIND_INFO
 from hived_extender.kube.client import KubeClient
-from hived_extender.pods.annotations import BIND_INFO
+from hived_extender.machine.bound_pods import ChangedBindings, Rewrites
+from hived_extender.machine.effects import AnnotatePod
 from hived_extender.queues.book import Book
 from hived_extender.queues.reasons import Running
-from hived_extender.service.effects import AnnotatePod
-from hived_extender.service.rewrites import ChangedBindings, Rewrites
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.queues.embedded_jobs import CONFIG, PODS, Jobs, jobs_on
 from tests.extender.queues.small import Desk, unit

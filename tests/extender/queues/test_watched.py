@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from hived_extender.job_kinds import batch, jobset, trainer
-from hived_extender.job_kinds.job import Job, JobName, Role
-from hived_extender.job_kinds.needs import Need
+from hived_extender.jobs.job import Job, JobName, Role
+from hived_extender.jobs.kinds import batch, jobset, trainer
+from hived_extender.jobs.needs import Need
 from hived_extender.queues.watched import NOT_UNDERSTOOD, WatchedJobs
-from tests.extender.job_kinds.documents import BATCH, JOB_SET, TRAIN, job_object, job_spec, owner
+from tests.extender.jobs.kinds.documents import BATCH, JOB_SET, TRAIN, job_object, job_spec, owner
 
 TRAIN_SET = job_object(*JOB_SET, ownerReferences=[owner("trainer.kubeflow.org/v1alpha1", "TrainJob")])
 NAME = batch.JOB.name("team", "train")

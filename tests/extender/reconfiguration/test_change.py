@@ -9,11 +9,11 @@ from hived.values.errors import UserError
 from hived.values.specs import GroupSpec, MemberSpec, PodRequest, PodSpec, Rules
 from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import Configuration, load_text
+from hived_extender.machine.preemptions import PreemptionPolicy
 from hived_extender.reconfiguration import change as changes
 from hived_extender.reconfiguration.change import Change, Disagreement, Outcome, configure, tell_affected, waiting_jobs
 from hived_extender.reconfiguration.judging import Waiting, refused_by
-from hived_extender.service.preemptions import PreemptionPolicy
-from tests.extender.service.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
+from tests.extender.machine.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
 
 CANCELLED = "preemption cancelled"
 BY_SERVICE = PreemptionPolicy(by_service=True)

@@ -13,7 +13,7 @@ from hived_extender.reconfiguration.stores import ALLOW_DOWNGRADE, ALLOW_UNCERTI
 from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.pods import POD_LIST, pod
-from tests.extender.service.small_cluster import CONFIG, PATIENCE_S, cluster_spec, wait_until
+from tests.extender.machine.small_cluster import CONFIG, PATIENCE_S, cluster_spec, wait_until
 
 pytestmark = pytest.mark.sample(4)
 

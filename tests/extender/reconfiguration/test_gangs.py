@@ -5,8 +5,8 @@ import pytest
 from hived.values.errors import UserError
 from hived_config.loader import Configuration, load_text
 from hived_extender.reconfiguration.change import Change, configure
-from tests.extender.service.small_cluster import CONFIG, node, to_pod
-from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+from tests.extender.machine.small_cluster import CONFIG, node, to_pod
+from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
 
 MAPPED = CONFIG.replace("  a:\n", "  a:\n    namespaces: [ns]\n").replace("  b:\n", "  b:\n    namespaces: [other]\n")
 

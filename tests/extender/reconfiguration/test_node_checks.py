@@ -4,7 +4,7 @@ from hived_config.loader import Configuration, load_text
 from hived_extender.api.configuration import BadCells
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.judging import Judged, judge
-from tests.extender.service.small_cluster import CONFIG, NODES, SmallCluster, node
+from tests.extender.machine.small_cluster import CONFIG, NODES, SmallCluster, node
 
 CELLS = "physicalCluster.physicalCells"
 POSSIBLE = "a name that a Kubernetes node can have (at most 253 of a-z, 0-9, '-' and '.')"

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.answers import Listing
 from hived_extender.kube.client import NODES, KubeClient
-from hived_extender.pods.annotations import SCHEDULING_SPEC
-from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_extender.reconfiguration.change import nodes_in_use
 from hived_extender.reconfiguration.node_sync import AUTHOR, NodeSync, NodeSyncing
 from hived_lab.start import Embedded, start_embedded
-from tests.extender.service.small_cluster import wait_until
+from tests.extender.machine.small_cluster import wait_until
 
 pytestmark = pytest.mark.sample(3)
 

@@ -17,7 +17,7 @@ from hived_extender.reconfiguration import reading
 from hived_extender.reconfiguration.reading import MOST_NODES, read_apart
 from hived_extender.reconfiguration.stores import FileStore
 from tests.benchmarks.clusters import config_text
-from tests.extender.service.small_cluster import CONFIG, SmallCluster
+from tests.extender.machine.small_cluster import CONFIG, SmallCluster
 from tests.extender.stored_config import configurations_of
 from tests.places import ROOT
 

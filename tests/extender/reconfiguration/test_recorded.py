@@ -12,7 +12,7 @@ from hived_extender.reconfiguration.recorded import plan_recorded
 from hived_extender.recording.operations import read_scenario
 from hived_extender.recording.record import Recorder
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
-from tests.extender.service.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
+from tests.extender.machine.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
 
 BETTER = f"rules: 2\n{CONFIG}"
 SHRUNK = CONFIG.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]")

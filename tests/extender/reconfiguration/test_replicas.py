@@ -22,8 +22,8 @@ from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.pods import POD_LIST, pod
 from tests.extender.kube.lease_clock import LeaseClock
-from tests.extender.service.small_cluster import CONFIG, NODES, cluster_spec, wait_until
-from tests.extender.service.test_leadership import Line
+from tests.extender.machine.small_cluster import CONFIG, NODES, cluster_spec, wait_until
+from tests.extender.machine.test_leadership import Line
 
 pytestmark = pytest.mark.sample(3)
 

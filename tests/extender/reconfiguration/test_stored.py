@@ -23,8 +23,8 @@ from hived_extender.reconfiguration.stores import (
     file_origin,
     with_version,
 )
+from tests.extender.machine.small_cluster import CONFIG, SmallCluster, spec_text
 from tests.extender.reconfiguration.test_versions import noise
-from tests.extender.service.small_cluster import CONFIG, SmallCluster, spec_text
 from tests.extender.stored_config import FIRST, api_server, begun, configurations_of
 
 WITHOUT_A = CONFIG.replace("[{cellType: RACK.NODE, cellNumber: 2}]", "[]")

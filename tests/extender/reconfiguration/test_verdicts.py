@@ -3,10 +3,10 @@
 import pytest
 
 from hived_config.loader import Configuration, load_text
+from hived_extender.machine.preemptions import PreemptionPolicy
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.judging import Verdicts
-from hived_extender.service.preemptions import PreemptionPolicy
-from tests.extender.service.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
+from tests.extender.machine.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
 
 
 def switched(cluster: SmallCluster, old: Configuration, new: Configuration) -> dict[str, str]:

@@ -8,8 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from hived_extender.pods.dialects import (
-    DIALECTS,
+from hived_extender.jobs.dialects import (
     coscheduling_labels,
     kai,
     koordinator,
@@ -22,16 +21,16 @@ from hived_extender.pods.dialects import (
     workload,
     yunikorn,
 )
-from hived_extender.pods.dialects.description import ObjectRef
-from hived_extender.recording.recent import recent_lines, recent_parts
-from hived_extender.recording.record import Recorder
+from hived_extender.jobs.dialects.description import ObjectRef
+from hived_extender.jobs.dialects.table import DIALECTS
+from hived_extender.recording.record import Recorder, recent_lines, recent_parts
 from hived_simulator.certification import ConfigText, Wish, certify, described
 from hived_simulator.traces.jobs import Job, Pods, Trace
 from hived_simulator.traces.reading import read_trace
-from tests.extender.service.small_cluster import CONFIG, Json, cluster_spec, spec_text
-from tests.extender.service.small_gangs import KOORDINATOR, SmallGangCluster
-from tests.extender.service.small_gangs import koordinator as koordinated
-from tests.extender.service.small_jobs import SmallJobCluster, hold
+from tests.extender.machine.small_cluster import CONFIG, Json, cluster_spec, spec_text
+from tests.extender.machine.small_gangs import KOORDINATOR, SmallGangCluster
+from tests.extender.machine.small_gangs import koordinator as koordinated
+from tests.extender.machine.small_jobs import SmallJobCluster, hold
 
 YEARS_S = 1.8e9
 

@@ -13,8 +13,8 @@ from hived_extender.recording import operations as ops
 from hived_extender.recording.operations import ScenarioError, decode_operation, read_scenario
 from hived_extender.recording.past import Past
 from hived_extender.recording.record import Recorder
+from tests.extender.machine.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
 from tests.extender.recording.test_record import Driver
-from tests.extender.service.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
 
 WAITED = "insufficient capacity when scheduling in VC b"
 Other = Callable[[ClusterSpec], ClusterSpec]

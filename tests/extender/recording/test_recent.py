@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.recording import recent
-from hived_extender.recording.recent import recent_lines, recent_parts
+from hived_extender.recording import record
+from hived_extender.recording.record import recent_lines, recent_parts
 
 SPEC = {"virtualCluster": "a", "leafCellNumber": 1}
 
@@ -75,7 +75,7 @@ def test_nothing_that_young_and_too_much_are_told(tmp_path: Path, monkeypatch: p
         recent_parts(tmp_path, 0.0)
     assert caught.value.code == 404
     write(tmp_path, "a-0001.jsonl", ask("p", 1.0))
-    monkeypatch.setattr(recent, "MOST_BYTES", 10)
+    monkeypatch.setattr(record, "MOST_BYTES", 10)
     with pytest.raises(UserError, match="ask for fewer days") as caught:
         recent_parts(tmp_path, 0.0)
     assert caught.value.code == 413

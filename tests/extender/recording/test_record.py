@@ -17,13 +17,12 @@ from hived.values.errors import UserError
 from hived.values.events import Event, GroupSplit, NodeHealthChanged, Phase, PodAllocated, ScheduleRequested
 from hived.values.specs import PodRequest
 from hived_config.loader import load_cluster
-from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC, pod_request
+from hived_extender.jobs.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC, pod_request
+from hived_extender.machine.core import Core
 from hived_extender.recording.operations import read_scenario
 from hived_extender.recording.record import Recorder
-from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
-from hived_extender.recording.traces import decision_result
-from hived_extender.service.core import Core
-from tests.extender.service.small_cluster import (
+from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail, decision_result
+from tests.extender.machine.small_cluster import (
     CONFIG,
     NODES,
     SmallCluster,
@@ -127,7 +126,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[tuple[State, Any]]:
             results.append((state, decision_result(decision)))
         return decision
 
-    monkeypatch.setattr("hived_extender.service.core.handle", listen)
+    monkeypatch.setattr("hived_extender.machine.core.handle", listen)
     return results
 
 
@@ -185,7 +184,7 @@ def test_the_event_that_broke_the_core_is_in_the_record(tmp_path: Path, monkeypa
     def explode(*_: object) -> None:
         raise IndexError("boom")
 
-    monkeypatch.setattr("hived_extender.service.core.handle", explode)
+    monkeypatch.setattr("hived_extender.machine.core.handle", explode)
     with pytest.raises(Exception, match="boom"):
         cluster.filter(pod)
     last = json.loads(parts_of(tmp_path)[0].read_bytes().splitlines()[-1])

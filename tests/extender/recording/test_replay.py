@@ -10,7 +10,7 @@ import pytest
 from hived.values.errors import InvariantError, UserError
 from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, VirtualCellSpec, VirtualClusterSpec
 from hived_extender.recording import operations as operation_lines
-from hived_extender.recording import traces
+from hived_extender.recording import replay
 from hived_extender.recording.operations import ScenarioError, read_scenario
 from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 
@@ -39,7 +39,7 @@ def load_config(name: str) -> ClusterSpec:
 def run(*ops: Op, detail: StateDetail = StateDetail.NONE) -> list[Op]:
     operations = [(i, operation_lines.decode_operation(json.dumps(op).encode())) for i, op in enumerate(ops, 2)]
     records = Replay(CoreScheduler, load_config, detail, check=True).run(operations)
-    return [json.loads(traces.encode_record(record)) for record in records]
+    return [json.loads(replay.encode_record(record)) for record in records]
 
 
 def results(*ops: Op) -> list[Op]:
@@ -250,7 +250,7 @@ def test_state_is_recorded_as_far_as_asked_for() -> None:
 
 def test_two_replays_give_equal_bytes() -> None:
     ops = [NEW, NODES, *(schedule(f"p{i}", 1 + i % 2) for i in range(6)), restart("p0", config="grown"), delete("p0")]
-    first, second = (b"".join(map(traces.encode_record, run(*ops, detail=StateDetail.FULL))) for _ in range(2))
+    first, second = (b"".join(map(replay.encode_record, run(*ops, detail=StateDetail.FULL))) for _ in range(2))
     assert first == second
 
 

@@ -18,15 +18,15 @@ from hived.values.specs import ClusterSpec, VirtualCellSpec
 from hived_config.loader import load_text
 from hived_extender.api.waiting import Certificate, IfResult, Why
 from hived_extender.insight.answering import Answering
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.jobs.progress import MAY_MOVE
 from hived_extender.kube_rules.nodes import CORDON
-from hived_extender.pods.annotations import SCHEDULING_SPEC
-from hived_extender.pods.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER
-from hived_extender.pods.progress import MAY_MOVE
-from hived_extender.service.preemptions import PreemptionPolicy
-from hived_extender.service.service import Service
-from tests.extender.service.by_hand import ByHand
-from tests.extender.service.small_cluster import Json, SmallCluster, pod_json, to_node, to_pod
-from tests.extender.service.small_gangs import SmallGangCluster, koordinator
+from hived_extender.machine.preemptions import PreemptionPolicy
+from hived_extender.machine.service import Service
+from tests.extender.machine.by_hand import ByHand
+from tests.extender.machine.small_cluster import Json, SmallCluster, pod_json, to_node, to_pod
+from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
 
 CONFIG = """\
 rules: 2

@@ -14,9 +14,9 @@ from kubernetes import client
 from hived.values.errors import UserError
 from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived_config.loader import load_cluster
+from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import NODES, KubeClient, KubeError
-from hived_extender.pods.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
-from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.embedded.nodes import READY
 from hived_lab.start import Embedded, start_embedded

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import KubeClient
-from hived_extender.pods.wire import ENABLE_LIMIT
 from hived_lab.embedded.nodes import READY, RUN_SECONDS, STOP_SECONDS, Machine, Nodes, Timing
 from hived_lab.embedded.scheduler import Pace, Scheduler, SeenNode
 from tests.expecting import PATIENCE_S, expect_soon

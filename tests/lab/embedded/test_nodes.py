@@ -8,7 +8,7 @@ import pytest
 
 from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, SkuTypeSpec
 from hived_config.rules import PodRules
-from hived_extender.pods.wire import ENABLE_LIMIT
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.embedded.nodes import EXIT_CODE, READY, RUN_SECONDS, STOP_SECONDS, Machine, Nodes, Timing, machines_of
 from tests.expecting import expect_soon

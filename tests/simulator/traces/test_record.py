@@ -10,7 +10,7 @@ from hived_extender.recording.operations import STAND_IN
 from hived_extender.recording.record import Recorder
 from hived_simulator.traces.jobs import Pods, Trace
 from hived_simulator.traces.reading import read_trace
-from tests.extender.service.small_cluster import CONFIG, SmallCluster, spec_text
+from tests.extender.machine.small_cluster import CONFIG, SmallCluster, spec_text
 
 
 def spec(group: str, pods: int = 1, leaf_cells: int = 1) -> dict[str, object]:

@@ -40,7 +40,7 @@ from hived.values.specs import Rules
 from hived_extender.api.waiting import FreeCells
 from hived_extender.client.pictures import letters
 from hived_extender.insight.free_cells import free_cells
-from hived_extender.service.reader import Reader
+from hived_extender.machine.reader import Reader
 
 USE_SHIFT, BAD_SHIFT = 10, 12
 MOST_VCS = (1 << USE_SHIFT) - 1

@@ -22,8 +22,8 @@ from hived_extender.http.pages.site import POLL_S, FormGuard, Site, page_number,
 from hived_extender.insight.answering import NOT_FOUND, Answering, View, unknown
 from hived_extender.insight.listing import JobState
 from hived_extender.insight.queued import why_queued
+from hived_extender.machine.certificates import rfc3339
 from hived_extender.queues.answering import QueueAnswers, Wanted
-from hived_extender.service.certificates import rfc3339
 
 TAB, QUEUES_TAB = "Jobs", "Queues"
 ROWS = 50

@@ -17,8 +17,8 @@ from hived.values.specs import MAX_LEVELS, ClusterSpec
 from hived_extender.api.history import History, Series
 from hived_extender.http.pages.site import PREFIX, Site
 from hived_extender.insight.history import MINUTE_S
+from hived_extender.jobs.progress import write_time
 from hived_extender.kube.clocks import wall_s
-from hived_extender.pods.progress import write_time
 
 Values = list[float | None]
 

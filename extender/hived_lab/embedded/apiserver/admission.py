@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hived.values.errors import UserError
-from hived_extender.pods.admission import Admission
-from hived_extender.pods.annotations import BIND_INFO, LEAF_CELL_ISOLATION, OLD_LEAF_CELL_ISOLATION, PREFIX
-from hived_extender.pods.asks import DEVICE_REQUESTS
-from hived_extender.pods.device_words import VARIABLES
-from hived_extender.pods.gang_annotations import POD_GANG
-from hived_extender.pods.progress import CHECKPOINTED_AT, MAY_MOVE
-from hived_extender.pods.proofs import PROOF
-from hived_extender.pods.wire import ENABLE_LIMIT
-from hived_extender.service.writes.binding import RETRY_ANNOTATION
+from hived_extender.jobs.admission import Admission
+from hived_extender.jobs.annotations import BIND_INFO, LEAF_CELL_ISOLATION, OLD_LEAF_CELL_ISOLATION, PREFIX
+from hived_extender.jobs.asks import DEVICE_REQUESTS
+from hived_extender.jobs.bind_info import POD_GANG
+from hived_extender.jobs.device_words import VARIABLES
+from hived_extender.jobs.progress import CHECKPOINTED_AT, MAY_MOVE
+from hived_extender.jobs.proofs import PROOF
+from hived_extender.jobs.wire import ENABLE_LIMIT
+from hived_extender.machine.writes.binding import RETRY_ANNOTATION
 from hived_lab.embedded.apiserver import bodies
 from hived_lab.embedded.apiserver.bodies import Body, forbidden
 from hived_lab.embedded.apiserver.patches import json_patch

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
-from hived_extender.pods.admission import Admission
+from hived_extender.jobs.admission import Admission
 from hived_lab.embedded.apiserver import bodies, kinds, models, resources
 from hived_lab.embedded.apiserver.admission import admitted, check_binding, check_pod
 from hived_lab.embedded.apiserver.bodies import (

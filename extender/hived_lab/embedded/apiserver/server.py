@@ -20,7 +20,7 @@ from hived.values.errors import UserError
 from hived_extender.http.bodies import ClientGoneError, Receive, Scope, Send, TooLargeError, read_body
 from hived_extender.http.guard import Limits
 from hived_extender.http.server import Serving
-from hived_extender.pods.admission import Admission
+from hived_extender.jobs.admission import Admission
 from hived_lab.embedded.apiserver import bodies
 from hived_lab.embedded.apiserver.bodies import ApiError, encode
 from hived_lab.embedded.apiserver.registry import Registry

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hived.cells.topology import NO_CELL
 from hived.life.status import copy_cells
 from hived_extender.http.pages.cells import MOST_VCS, Use, is_bad, leaf_keys, runs_of, use_of, vc_of
-from tests.extender.service.small_cluster import SmallCluster, preempt_args, spec_text
+from tests.extender.machine.small_cluster import SmallCluster, preempt_args, spec_text
 
 
 def looks(small: SmallCluster) -> list[tuple[Use, str, bool]]:

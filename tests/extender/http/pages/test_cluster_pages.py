@@ -9,7 +9,7 @@ from hived_extender.http.access import Gate, Reviews
 from hived_extender.http.app import create_app
 from hived_extender.http.pages.site import ASSETS, POLICY, paged
 from tests.extender.http.secured import ReviewServer
-from tests.extender.service.small_cluster import SmallCluster, spec_text
+from tests.extender.machine.small_cluster import SmallCluster, spec_text
 
 pytestmark = pytest.mark.sample(14)
 

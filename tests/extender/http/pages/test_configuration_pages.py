@@ -19,7 +19,7 @@ from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration.stores import ConfigMapStore
 from tests.extender.http.pages.test_cluster_pages import BROWSER, text_of
 from tests.extender.http.secured import ReviewServer
-from tests.extender.service.small_cluster import CONFIG, SmallCluster, spec_text
+from tests.extender.machine.small_cluster import CONFIG, SmallCluster, spec_text
 from tests.extender.stored_config import FIRST, api_server, begun, configurations_of
 
 pytestmark = pytest.mark.sample(8)

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from hived_extender.http.pages.cells import FRESH_S, CellRange, Frames
-from hived_extender.service.verbs import NotLeadingError
-from tests.extender.service.small_cluster import SmallCluster
+from hived_extender.machine.verbs import NotLeadingError
+from tests.extender.machine.small_cluster import SmallCluster
 
 
 class Clock:

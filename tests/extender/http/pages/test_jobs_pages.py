@@ -14,8 +14,8 @@ from hived_extender.http.app import create_app
 from hived_extender.http.pages.jobs_pages import Filters, _may_help
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
 from tests.extender.http.secured import ReviewServer
-from tests.extender.service.small_cluster import SmallCluster, node, spec_text
-from tests.extender.service.test_quota_bound import cluster_with, leaf
+from tests.extender.machine.small_cluster import SmallCluster, node, spec_text
+from tests.extender.machine.test_quota_bound import cluster_with, leaf
 
 pytestmark = pytest.mark.sample(12)
 

@@ -1,7 +1,7 @@
 """Marks on the picture: the cells of groups, as ranges of leaves."""
 
 from hived_extender.http.pages.cells import Kind, marks_of
-from tests.extender.service.small_cluster import SmallCluster, spec_text
+from tests.extender.machine.small_cluster import SmallCluster, spec_text
 
 
 def test_a_group_is_marked_in_as_few_ranges_as_its_cells_stand_in() -> None:

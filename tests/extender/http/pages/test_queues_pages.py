@@ -11,8 +11,8 @@ from hived_extender.http.app import create_app
 from hived_extender.http.change_rights import ConfigPushes, MayDo
 from hived_extender.queues.answering import QueueAnswers
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
+from tests.extender.machine.small_cluster import SmallCluster
 from tests.extender.queues.embedded_jobs import Jobs, jobs_on
-from tests.extender.service.small_cluster import SmallCluster
 
 HERE = {"Host": "localhost", "Origin": "http://localhost", "Accept": BROWSER}
 CHANGES = "/page/queue-changes"

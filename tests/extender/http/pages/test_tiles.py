@@ -6,7 +6,7 @@ import pytest
 
 from hived.values.errors import UserError
 from hived_extender.http.pages.cells import MOST_RANGES, CellRange, Frame, Frames, Use, names, read_ranges, tiles
-from tests.extender.service.small_cluster import SmallCluster, spec_text
+from tests.extender.machine.small_cluster import SmallCluster, spec_text
 
 Tile = tuple[tuple[int, int, int], list[list[tuple[int, int]]]]
 

@@ -13,7 +13,7 @@ from hived_extender.http.pages.time_pages import KINDS, SPANS
 from hived_extender.insight.history import RINGS, HistoryRings
 from hived_extender.insight.store import Store
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
-from tests.extender.service.small_cluster import SmallCluster
+from tests.extender.machine.small_cluster import SmallCluster
 
 pytestmark = pytest.mark.sample(6)
 

@@ -4,7 +4,7 @@ from flask.testing import FlaskClient
 
 from hived_extender.http.app import create_app
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
-from tests.extender.service.small_cluster import SmallCluster, node, spec_text
+from tests.extender.machine.small_cluster import SmallCluster, node, spec_text
 
 
 def client_of(small: SmallCluster) -> FlaskClient:

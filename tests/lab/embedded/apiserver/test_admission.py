@@ -10,7 +10,7 @@ import yaml
 
 from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived_config.loader import load_text
-from hived_extender.job_kinds.admission import JobAdmission
+from hived_extender.jobs.job_admission import JobAdmission
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_lab.embedded.apiserver.admission import WRITTEN_BY_HIVED
 from hived_lab.embedded.cluster import EmbeddedCluster

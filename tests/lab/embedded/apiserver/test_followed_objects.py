@@ -5,13 +5,12 @@ from contextlib import closing
 
 import pytest
 
+from hived_extender.jobs.dialects.description import Kind, ObjectRef
+from hived_extender.jobs.dialects.table import KINDS
+from hived_extender.jobs.namespaces import Namespaces
+from hived_extender.jobs.podgroups import Objects
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
-from hived_extender.pods.dialects import KINDS
-from hived_extender.pods.dialects.description import ObjectRef
-from hived_extender.pods.dialects.kinds import Kind
-from hived_extender.pods.namespaces import Namespaces
-from hived_extender.pods.podgroups import Objects
 from hived_lab.embedded.apiserver.server import ApiServer
 from tests.expecting import PATIENCE_S, expect_soon
 from tests.lab.embedded.helpers import Http

@@ -1,1 +1,0 @@
-"""Job objects of Kubernetes and of others: read, held back and let go."""

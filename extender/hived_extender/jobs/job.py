@@ -1,0 +1,228 @@
+"""A job object as queues need it: its pods, whether it is held back, and how far it has come.
+
+With which pods a job may start: a number of them, by kinds of pods that are alike.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any
+
+import msgspec
+
+from hived_extender.jobs.dialects.description import Description
+from hived_extender.jobs.wire import Pod
+
+WORKLOAD = "Workload"
+"""Kueue's kind of a job that it lets in."""
+
+Document = dict[str, Any]
+"""A job object as JSON has it."""
+
+_KEY_PARTS = 4
+
+
+class JobName(msgspec.Struct, frozen=True, order=True):
+    """A job object of the table by its API group, kind and name: as its pods name it."""
+
+    group: str
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+
+class JobRef(msgspec.Struct, frozen=True, order=True):
+    """One job object. Two jobs of one name in a row differ in `uid`."""
+
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.namespace}/{self.name}"
+
+    @property
+    def key(self) -> str:
+        """The key of its unit: unique for all time."""
+        return f"{self.kind}/{self.namespace}/{self.name}/{self.uid}"
+
+    @property
+    def job_name(self) -> JobName:
+        """Without version and uid."""
+        return JobName(self.api_version.rpartition("/")[0], self.kind, self.namespace, self.name)
+
+
+def parts_of(key: str) -> list[str]:
+    """Kind, namespace, name and uid by the key of a job; none of other words that stand in place of one."""
+    parts = key.split("/")
+    return parts if len(parts) == _KEY_PARTS and " " not in key else []
+
+
+def masked(key: str, namespace: str) -> str:
+    """The key of a job for readers of a namespace, who read of a job of another one its uid alone. Other words stay."""
+    parts = parts_of(key)
+    return f"job {parts[-1]}" if parts and parts[1] != namespace else key
+
+
+def told(key: str, namespace: str) -> str:
+    """The same as people read it, without the uid of a job that is named."""
+    found = masked(key, namespace)
+    return "/".join(parts_of(found)[:-1]) or found
+
+
+def told_with_uid(key: str, namespace: str) -> str:
+    """The same with its uid, for events: a name may come again."""
+    found = masked(key, namespace)
+    parts = parts_of(found)
+    return f"{'/'.join(parts[:-1])} (uid {parts[-1]})" if parts else found
+
+
+def uid_of(key: str) -> str:
+    """The uid of a job by its key, `masked` or not."""
+    return key.replace(" ", "/").rpartition("/")[2]
+
+
+class JobState(Enum):
+    """How far a job has come by its own status."""
+
+    HELD = "held"  # suspended, and no pod of it is left
+    LEAVING = "leaving"  # suspended, while pods of it still end
+    LET_GO = "let go"  # not suspended
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+    @property
+    def is_over(self) -> bool:
+        """Has it ended for good?"""
+        return self in (JobState.SUCCEEDED, JobState.FAILED)
+
+
+class Role(msgspec.Struct, frozen=True):
+    """`count` pods of one template at a time, of which `least` have to start together with those of others.
+
+    `template` is a PodTemplateSpec as JSON, not to be changed.
+    """
+
+    name: str
+    count: int
+    template: Document
+    least: int = 0
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A job object. `created_s` is in seconds since 1970, `limit_s` the declared length of a run or None.
+
+    Attributes
+    ----------
+    labels, annotations : of the object itself: queue, quota, priority, user
+    roles : in the order of the object, each with at least one pod
+    min_count : the least number of pods that may start, None for all of them
+    queue, scheduler : the queue and the schedulerName that the object gives to all its pods, "" if none
+    manager : the job object that made this one, None if none of the table did: it has no turn of its own
+    roles_in : the object that has the roles, once its controller has made it; None if they are in the job itself
+    owner : the object with which its QueueUnit goes, None for the job object
+    comes_back : may it be called back, and wait again?
+    grows : may it have more pods than it was let go with? These get cells as if it were in no queue
+    """
+
+    ref: JobRef
+    version: str
+    created_s: float
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    roles: tuple[Role, ...]
+    state: JobState
+    priority_class: str = ""
+    limit_s: float | None = None
+    min_count: int | None = None
+    queue: str = ""
+    scheduler: str = ""
+    manager: JobName | None = None
+    roles_in: JobName | None = None
+    owner: JobRef | None = None
+    comes_back: bool = True
+    grows: bool = False
+
+
+class PodKind(msgspec.Struct, frozen=True):
+    """Pods of a unit that are alike: how many there are, how many of them are needed, leaf cells and amounts of each.
+
+    `templates` are their places among the templates of the job's pods with cells.
+    """
+
+    count: int
+    least: int
+    leaf_count: int
+    templates: tuple[int, ...]
+    request: Mapping[str, float] = msgspec.field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """All that a choice of pods depends on."""
+        return self.count, self.least, self.leaf_count
+
+
+class Minimum(msgspec.Struct, frozen=True):
+    """So many pods of these kinds, which are in the order of the pods, have to start together.
+
+    `others` are the amounts of all pods without cells.
+    """
+
+    count: int
+    kinds: tuple[PodKind, ...]
+    others: Mapping[str, float] = msgspec.field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """How many pods there are."""
+        return sum(kind.count for kind in self.kinds)
+
+    @property
+    def shape(self) -> tuple[int, tuple[tuple[int, int, int], ...]]:
+        """All that a choice of pods depends on."""
+        return self.count, tuple(kind.shape for kind in self.kinds)
+
+
+def minimum_of(
+    job: Job, ours: Sequence[tuple[Role, Pod, int, Mapping[str, float]]], others: Mapping[str, float],
+    said: Sequence[Description | None], places: Sequence[int],
+) -> Minimum | None:  # fmt: skip
+    """With which of its pods a job may start, None for all of them.
+
+    ours : each role of pods with cells, with its pod, leaf cells and amounts of one pod, in the order of the job
+    others : the amounts of all pods without cells
+    said : the gang of each role's pods with cells, as they say
+    places : where each of `ours` is among the templates
+    """
+    total = sum(role.count for role in job.roles)
+    least, tasks = _said(job, said)
+    if least is None or least >= total:
+        return None
+    kinds: dict[tuple[object, ...], list[tuple[int, int, int, int, Mapping[str, float]]]] = {}
+    for (role, pod, leaf_count, request), place in zip(ours, places, strict=True):
+        needed = min(tasks.get(role.name, role.least), role.count)
+        key = leaf_count, role.name if needed else "", msgspec.json.encode(pod.spec)
+        kinds.setdefault(key, []).append((role.count, needed, leaf_count, place, request))
+    found = tuple(
+        PodKind(sum(one[0] for one in each), sum(one[1] for one in each), each[0][2], tuple(one[3] for one in each),
+                each[0][4])
+        for each in kinds.values()
+    )  # fmt: skip
+    count = sum(kind.count for kind in found)
+    needed = max(least - (total - count), sum(kind.least for kind in found), 1)
+    return Minimum(needed, found, others) if needed < count else None
+
+
+def _said(job: Job, said: Sequence[Description | None]) -> tuple[int | None, Mapping[str, int]]:
+    """How many pods start together, and of each task: by the words of all pods, which are one gang, or of the job."""
+    gangs = {one.gang if one is not None else None for one in said}
+    if None in gangs:
+        return (job.min_count, {}) if gangs == {None} else (None, {})
+    if len(gangs) > 1 or any(one is not None and len(one.groups or ()) > 1 for one in said):
+        return None, {}
+    tasks = {task: least for one in said if one is not None for task, least in (one.task_minimums or {}).items()}
+    return max((one.minimum or 1 for one in said if one is not None), default=None), tasks

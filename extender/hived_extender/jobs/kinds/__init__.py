@@ -1,0 +1,1 @@
+"""Job objects, one file for each kind."""

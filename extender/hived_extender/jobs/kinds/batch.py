@@ -1,0 +1,49 @@
+"""Kubernetes' Job (batch/v1): `spec.suspend`."""
+
+from hived_extender.jobs.job import Document, Job
+from hived_extender.jobs.kinds.kind import Part, Switch, job_of, kind_with, role_of, root_of, state_of
+
+_DIGITS = 10
+"""Of an index of a Job."""
+
+
+def pods_at_once(spec: Part, status: Part | None = None) -> int:
+    """The number of pods of a JobSpec that run at a time, now that its status says this. At least one, unless
+    `parallelism` is 0.
+
+    As Kubernetes' controller has it: an index that has failed for good gets no pod, and a Job without `completions`
+    gets none any more once one has succeeded.
+    """
+    parallelism = spec.whole("parallelism", 1)
+    succeeded = status.whole("succeeded", 0) if status is not None else 0
+    if status is None or (not succeeded and "completions" not in spec):
+        left = spec.whole("completions", parallelism)
+    elif "completions" not in spec:
+        left = status.whole("active", 0)
+    else:
+        left = spec.whole("completions", parallelism) - succeeded - _count_indexes(status.text("failedIndexes"))
+    return min(parallelism, max(left, 1))
+
+
+def _count_indexes(text: str) -> int:
+    """How many indexes a text such as "1,3-5" names; 0 where it cannot be read."""
+    ranges = [part.partition("-") for part in text.split(",") if part]
+    if not all(_is_index(first) and (not dash or _is_index(last)) for first, dash, last in ranges):
+        return 0
+    return sum(max(int(last) - int(first) + 1, 0) if dash else 1 for first, dash, last in ranges)
+
+
+def _is_index(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS
+
+
+def _read(switch: Switch, document: Document) -> Job:
+    root = root_of(document)
+    spec, status = root.part("spec"), root.part("status")
+    role = role_of(spec, root.part("metadata").text("name"), pods_at_once(spec, status))
+    active = status.whole("active", 0) + status.whole("terminating", 0)
+    limit_s = spec.seconds("activeDeadlineSeconds")
+    return job_of(root, [role], state_of(root, switch, active), limit_s=limit_s)
+
+
+JOB = kind_with(Switch("jobs"), "batch", "Job", ("v1",), _read)

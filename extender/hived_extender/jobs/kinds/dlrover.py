@@ -1,0 +1,24 @@
+"""DLRover's ElasticJob (elastic.iml.github.io/v1alpha1): `spec.suspend`."""
+
+from hived_extender.jobs.job import Document, Job, JobState
+from hived_extender.jobs.kinds.kind import Switch, job_of, kind_with, left_of, role_of, root_of
+
+_STATES = {"Succeeded": JobState.SUCCEEDED, "Failed": JobState.FAILED}
+
+
+def _read(switch: Switch, document: Document) -> Job:
+    root = root_of(document)
+    spec, status = root.part("spec"), root.part("status")
+    inner = status.part("status") if "status" in status else status  # releases differ
+    statuses = inner.members("replicaStatuses")
+    done = {name: each.whole("succeeded", 0) for name, each in statuses.items()}
+    counts = left_of({name: each.whole("replicas", 1) for name, each in spec.members("replicaSpecs").items()}, done)
+    roles = [role_of(each, name, counts[name]) for name, each in spec.members("replicaSpecs").items()]
+    state = _STATES.get(status.text("phase"), JobState.LET_GO)
+    if not state.is_over and switch.is_on(root):
+        is_quiet = not any(each.whole("active", 0) + each.whole("pending", 0) for each in statuses.values())
+        state = JobState.HELD if is_quiet else JobState.LEAVING
+    return job_of(root, roles, state)
+
+
+ELASTIC_JOB = kind_with(Switch("elasticjobs"), "elastic.iml.github.io", "ElasticJob", ("v1alpha1",), _read)

@@ -1,0 +1,220 @@
+"""Gangs of plain pods that were created with our gate: they wait as one job, for which there is no object.
+
+A pod is of one while it has the gate, and afterwards by the mark that it gets when the gate is lifted. Pods of a kind
+in the table are not: their job waits. A gate cannot be given back. So a gang is called back by deleting its pods, and
+only if an object makes them anew, with the gate. Other gangs never run on borrowed cells, unless they are opportunistic
+by their own words.
+"""
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hived.values.errors import UserError
+from hived_extender.jobs.annotations import SCHEDULING_SPEC, is_quickly_read, read_spec
+from hived_extender.jobs.bind_info import asks_in_own_words
+from hived_extender.jobs.dialects.description import Description, GangKey, NoObjects
+from hived_extender.jobs.dialects.table import describe
+from hived_extender.jobs.job import Document, Job, JobName, JobRef, JobState, Role
+from hived_extender.jobs.kinds import gates, marks
+from hived_extender.jobs.kinds.kind import Part, Verb, Write, root_of
+from hived_extender.jobs.owners import job_of
+from hived_extender.jobs.progress import seconds_of
+from hived_extender.jobs.wire import Pod
+from hived_extender.kube.client import pod_path
+
+KIND = "Gang"
+"""The kind of these jobs."""
+
+_NOT_PLAIN = re.compile(r"[^a-z0-9.-]+")
+
+
+def gang_of(pod: Pod) -> JobName | None:
+    """The gang of a pod, None for one that has neither gate nor mark, or belongs to another job.
+
+    One whose gang cannot be made out is a gang of its own. Cost of a pod without gate and mark: 1 us.
+    """
+    annotations = pod.annotations
+    if marks.GANG in annotations:
+        name, _, _ = annotations[marks.GANG].partition("/")
+    elif gates.GATE in pod.gates:
+        name = _name_of(pod)
+    else:
+        return None
+    namespace = pod.metadata.namespace
+    if not marks.may_queue(pod.labels, annotations) or job_of(pod.labels, pod.metadata.owners or (), namespace):
+        return None
+    return JobName("", KIND, namespace, plain(name))
+
+
+def names_gang(pod: Pod) -> bool:
+    """Does a pod say that it is a member of a gang, in the words of a dialect?"""
+    try:
+        said = describe(pod, NoObjects())
+    except UserError:
+        return False
+    return said is not None and said.gang is not None
+
+
+def read(name: JobName, pods: Sequence[Document]) -> Job:
+    """The job of a gang, some pods of which are there; a role each. Raises UserError.
+
+    It is one job for as long as the object that makes its pods is there. Without one it is named after its oldest pod;
+    a mark keeps that name. Annotations of pods that have ended count only where no other pod has them: state is not
+    written onto ended pods, so theirs is old.
+    """
+    roots = sorted((root_of(pod) for pod in pods), key=_age)
+    maker = _maker(name, roots)
+    first = roots[0].part("metadata")
+    state = _state(roots)
+    by_weight = sorted(roots, key=_is_over)
+    annotations = {key: text for root in reversed(by_weight) for key, text in _annotations(root).items()}
+    owner = maker or JobRef("v1", "Pod", name.namespace, first.text("name"), first.text("uid"))
+    left = [root for root in roots if not _is_over(root) and not _is_leaving(root)]
+    left = [root for root in left if not _other_gates(root.part("spec"))] or left
+    marked = annotations.get(marks.GANG, "").partition("/")[2]
+    return Job(
+        JobRef("v1", KIND, name.namespace, name.name, owner.uid if maker else marked or owner.uid),
+        first.text("resourceVersion"),
+        seconds_of(first.text("creationTimestamp")) or 0.0,
+        first.texts("labels"),
+        annotations | ({marks.HELD: "true"} if state is JobState.HELD else {}),
+        tuple(Role(root.part("metadata").text("name"), 1, _template(root)) for root in left),
+        state,
+        owner=owner,
+        comes_back=maker is not None,
+        grows=True,
+    )
+
+
+_FEW = f"pods of its gang are there with no gate but {gates.GATE}"
+_ALONE = "with which it starts together, waits as a part of it"
+
+
+def missing(job: JobRef, members: Sequence[tuple[GangKey | None, int, bool]], groups: Sequence[GangKey]) -> str:
+    """The reason why a gang does not take its place yet, "" for none.
+
+    `members` has, for each pod, its gang, how many pods that needs, and whether others' gates keep the pod from being
+    scheduled; `groups` the gangs that start together.
+    """
+    counts = Counter(gang for gang, _, is_gated in members if not is_gated)
+    least: dict[GangKey | None, int] = {}
+    for gang, minimum, _ in members:
+        least[gang] = max(least.get(gang, 0), minimum)
+    for gang, minimum in least.items():
+        if counts[gang] < minimum:
+            return f"{counts[gang]} of the {minimum} {_FEW}"
+    absent = [str(gang) for gang in groups if gang not in least]
+    return f"no pod of {', '.join(absent)}, {_ALONE}" if absent else ""
+
+
+def waits_for_pods(problem: str) -> bool:
+    """Is a problem that of `missing`, rather than a mistake?"""
+    return problem.endswith((_FEW, _ALONE))
+
+
+def members_of(pod: Pod, said: Description | None) -> tuple[GangKey | None, int]:
+    """The gang of a pod, and how many pods that needs. Raises UserError while its object is not there."""
+    if asks_in_own_words(pod.annotations):
+        group = read_spec(pod.annotations[SCHEDULING_SPEC]).group
+        return None, sum(member.pod_count for member in group.members)
+    if said is None or said.gang is None:
+        return None, 1
+    if said.missing and said.minimum is None:
+        raise UserError(f"{said.source}, which says how many pods start together, is not there yet")
+    tasks = sum((said.task_minimums or {}).values())
+    return said.gang, max(said.minimum or 1, tasks)
+
+
+def lift(namespace: str, name: str, uid: str, gang: JobRef, annotations: Mapping[str, str]) -> Write:
+    """Take our gate from a pod and leave the mark, with these annotations; no effect on the spec of one without it."""
+    write = gates.lift(namespace, name, uid)
+    metadata = {**write.body["metadata"], "annotations": {**annotations, marks.GANG: f"{gang.name}/{gang.uid}"}}
+    return Write(write.verb, write.path, {**write.body, "metadata": metadata}, uid, may_be_missing=True)
+
+
+def annotate(namespace: str, name: str, uid: str, annotations: Mapping[str, str]) -> Write:
+    """Write annotations onto a pod."""
+    body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+    return Write(Verb.PATCH, pod_path(namespace, name), body, uid, may_be_missing=True)
+
+
+def plain(name: str) -> str:
+    """A name as objects may have it: other letters are replaced, and a digest tells apart what was not equal."""
+    found = _NOT_PLAIN.sub("-", name.lower()).strip("-.")[:200]
+    return found if found == name else f"{found or 'gang'}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _name_of(pod: Pod) -> str:
+    own = pod.metadata.name
+    try:
+        if asks_in_own_words(pod.annotations):
+            text = pod.annotations[SCHEDULING_SPEC]
+            return (is_quickly_read(text) and read_spec(text).group.name) or own
+        said = describe(pod, NoObjects())
+    except UserError:
+        return own
+    if said is None or said.gang is None:
+        return own
+    return min(
+        (each.name for each in said.groups or () if each.namespace == said.gang.namespace), default=said.gang.name
+    )
+
+
+def _age(root: Part) -> tuple[float, str]:
+    metadata = root.part("metadata")
+    return seconds_of(metadata.text("creationTimestamp")) or 0.0, metadata.text("uid")
+
+
+def _annotations(root: Part) -> dict[str, str]:
+    return root.part("metadata").texts("annotations")
+
+
+def _maker(name: JobName, roots: Sequence[Part]) -> JobRef | None:
+    """The one object whose controller makes all pods, None if there is none."""
+    makers = {_maker_of(name.namespace, root.part("metadata")) for root in roots}
+    return makers.pop() if len(makers) == 1 else None
+
+
+def _maker_of(namespace: str, metadata: Part) -> JobRef | None:
+    owner = next((each for each in metadata.parts("ownerReferences") if each.flag("controller")), None)
+    if owner is None:
+        return None
+    return JobRef(owner.text("apiVersion"), owner.text("kind"), namespace, owner.text("name"), owner.text("uid"))
+
+
+def _template(root: Part) -> Document:
+    """The pod as it was created: without our gate and the node that it has at the moment."""
+    metadata = root.part("metadata")
+    spec: dict[str, Any] = root.plain("spec")
+    for key in ("schedulingGates", "nodeName"):
+        spec.pop(key, None)
+    others = _other_gates(root.part("spec"))
+    spec |= {"schedulingGates": [{"name": name} for name in others]} if others else {}
+    return {
+        "metadata": {"labels": metadata.texts("labels"), "annotations": metadata.texts("annotations")},
+        "spec": spec,
+    }
+
+
+def _other_gates(spec: Part) -> list[str]:
+    """While a pod has them, kube-scheduler leaves it alone: it may never start, and takes no cells."""
+    return [name for each in spec.parts("schedulingGates") if (name := each.text("name")) != gates.GATE]
+
+
+def _is_over(root: Part) -> bool:
+    return root.part("status").text("phase") in ("Succeeded", "Failed")
+
+
+def _is_leaving(root: Part) -> bool:
+    return bool(root.part("metadata").text("deletionTimestamp"))
+
+
+def _state(roots: Sequence[Part]) -> JobState:
+    if all(_is_over(root) for root in roots):
+        failed = any(root.part("status").text("phase") == "Failed" for root in roots)
+        return JobState.FAILED if failed else JobState.SUCCEEDED
+    is_held = all(gates.is_gated(root.part("spec")) for root in roots if not _is_over(root))
+    return JobState.HELD if is_held else JobState.LET_GO

@@ -1,0 +1,40 @@
+"""Kubeflow's PyTorchJob, TFJob and MPIJob (kubeflow.org/v1, and v2beta1 of MPIJob): `spec.runPolicy.suspend`."""
+
+from functools import partial
+
+from hived_extender.jobs.job import Document, Job
+from hived_extender.jobs.kinds.kind import Kind, Switch, job_of, kind_with, left_of, role_of, root_of, state_of
+
+REPLICA_SPECS = {"PyTorchJob": "pytorchReplicaSpecs", "TFJob": "tfReplicaSpecs", "MPIJob": "mpiReplicaSpecs"}
+"""Where the roles of each kind are, by name."""
+
+
+def _read(key: str, switch: Switch, document: Document) -> Job:
+    root = root_of(document)
+    spec = root.part("spec")
+    policy = spec.part("runPolicy")
+    scheduling = policy.part("schedulingPolicy")
+    statuses = root.part("status").members("replicaStatuses")
+    done = {name: each.whole("succeeded", 0) for name, each in statuses.items()}
+    counts = left_of({name: each.whole("replicas", 1) for name, each in spec.members(key).items()}, done)
+    roles = [role_of(each, name.lower(), counts[name]) for name, each in spec.members(key).items()]
+    active = sum(each.whole("active", 0) for each in statuses.values())
+    elastic = spec.part("elasticPolicy").whole("minReplicas", 0) if key == REPLICA_SPECS["PyTorchJob"] else 0
+    return job_of(
+        root,
+        roles,
+        state_of(root, switch, active, "Succeeded"),
+        priority_class=scheduling.text("priorityClass"),
+        limit_s=policy.seconds("activeDeadlineSeconds"),
+        min_count=scheduling.whole("minAvailable", elastic) or None,
+        queue=scheduling.text("queue"),
+    )
+
+
+def _kind(kind: str, *versions: str) -> Kind:
+    switch = Switch(kind.lower() + "s", ("spec", "runPolicy", "suspend"))
+    return kind_with(switch, "kubeflow.org", kind, versions, partial(_read, REPLICA_SPECS[kind]))
+
+
+PYTORCH_JOB, TF_JOB = _kind("PyTorchJob", "v1"), _kind("TFJob", "v1")
+MPI_JOB = _kind("MPIJob", "v2beta1", "v1")

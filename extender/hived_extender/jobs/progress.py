@@ -1,0 +1,247 @@
+"""How far a pod has come, and what its owner says: its start, its last checkpoint, its limit, and leave to move it.
+
+The start is what the kubelet reports, not before the API server has created the pod. The rest are annotations that
+owners may set while the pod runs, so they are untrusted: a mistake in one is said and the annotation is ignored. A
+checkpoint cannot be later than now, but for clocks that differ a little. Reading takes microseconds, whatever the text.
+
+How long a pod runs at the most, by its own declaration: for forecasts of when waiting jobs start.
+
+`spec.activeDeadlineSeconds` is enforced by the kubelet, and counts from the pod's start. The annotation
+`expected-duration` is the owner's word. Limits in the words of others are read as well: the time limit of Slinky's
+slurm-bridge, in Slurm's forms, and the label by which Kueue ends a workload. OpenPAI's job protocol has no field for
+it. The least limit counts. Anybody may have written them, so a mistake is said and that limit is ignored.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from hived.values.errors import UserError
+from hived.values.specs import WorkTimes
+from hived_extender.jobs.annotations import PREFIX
+from hived_extender.jobs.wire import Pod
+
+EXPECTED_DURATION = PREFIX + "expected-duration"
+"""How long the pod runs at the most: `90m`, `1h30m`, `2d`, or a form of Slurm's such as `1-12:00:00`."""
+
+SLURM_LIMITS = ("slinky.slurm.net/timelimit", "slurmjob.slinky.slurm.net/timelimit")
+"""Annotations of slurm-bridge, a time limit as for `sbatch --time`."""
+
+KUEUE_LIMIT = "kueue.x-k8s.io/max-exec-time-seconds"
+"""A label, in seconds; Kueue ends the workload after it."""
+
+MOST_S = 10 * 365 * 86_400.0
+"""More is no limit."""
+
+_LENGTH = 40  # characters of a limit; longer ones are not looked at
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_PARTS = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,6})?[smhdw])+", re.ASCII)
+_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])", re.ASCII)
+_WITH_DAYS = re.compile(r"(?P<d>[0-9]{1,6})-(?P<h>[0-9]{1,4})(?::(?P<m>[0-9]{1,4})(?::(?P<s>[0-9]{1,4}))?)?", re.ASCII)
+_CLOCK = re.compile(r"(?:(?P<h>[0-9]{1,6}):)?(?P<m>[0-9]{1,9}):(?P<s>[0-9]{1,4})", re.ASCII)
+_MINUTES = re.compile(r"[0-9]{1,9}", re.ASCII)
+_ENDLESS = ("INFINITE", "UNLIMITED")
+
+
+def declared_limit(pod: Pod) -> tuple[float | None, tuple[str, ...]]:
+    """Seconds from its start that a pod runs at the most, None if nobody says; and the limits that are ignored."""
+    deadline = pod.spec.active_deadline_seconds if pod.spec is not None else None
+    limits = [float(deadline)] if deadline is not None and deadline > 0 else []
+    mistakes: list[str] = []
+    for kind, written, key, read in _SOURCES:
+        text = written(pod).get(key)
+        if text is not None:
+            try:
+                limits.append(read(text))
+            except UserError as error:
+                mistakes.append(f"{kind} {key} is ignored: {error.message}")
+    least = min(limits, default=math.inf)
+    return (least if least <= MOST_S else None), tuple(mistakes)
+
+
+def read_duration(text: str) -> float:
+    """Seconds of our own annotation; a number alone is refused, as Slurm would mean minutes by it. Raises UserError."""
+    if len(text) <= _LENGTH and _PARTS.fullmatch(text):
+        return _positive(sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)), text)
+    if len(text) <= _LENGTH and not _MINUTES.fullmatch(text):
+        found = _slurm(text)
+        if found is not None:
+            return _positive(found, text)
+    raise UserError(f"expected a length of time such as 90m, 1h30m, 2d or 1-12:00:00, found {_shown_limit(text)}")
+
+
+def read_slurm_limit(text: str) -> float:
+    """Seconds of a limit as `sbatch --time` takes it, a number alone is minutes; infinite for none. Raises UserError.
+
+    Slurm takes 0 as no limit.
+    """
+    found = _slurm(text) if len(text) <= _LENGTH else None
+    if found is None:
+        raise UserError(f"expected minutes, or a time such as 1-12:00:00, found {_shown_limit(text)}")
+    return found or math.inf
+
+
+def read_seconds(text: str) -> float:
+    """Seconds, a whole number above 0. Raises UserError."""
+    if len(text) > _LENGTH or not _MINUTES.fullmatch(text) or int(text) == 0:
+        raise UserError(f"expected seconds, a whole number above 0, found {_shown_limit(text)}")
+    return float(text)
+
+
+def _annotations(pod: Pod) -> Mapping[str, str]:
+    return pod.annotations
+
+
+def _labels(pod: Pod) -> Mapping[str, str]:
+    return pod.labels
+
+
+_SOURCES: tuple[tuple[str, Callable[[Pod], Mapping[str, str]], str, Callable[[str], float]], ...] = (
+    ("annotation", _annotations, EXPECTED_DURATION, read_duration),
+    *(("annotation", _annotations, key, read_slurm_limit) for key in SLURM_LIMITS),
+    ("label", _labels, KUEUE_LIMIT, read_seconds),
+)
+
+
+def _slurm(text: str) -> float | None:
+    """Minutes, M:S, H:M:S, D-H, D-H:M or D-H:M:S; infinite for no limit, None if it is no such form."""
+    if text.upper() in _ENDLESS:
+        return math.inf
+    if _MINUTES.fullmatch(text):
+        return int(text) * 60.0
+    match = _WITH_DAYS.fullmatch(text) or _CLOCK.fullmatch(text)
+    if match is None:
+        return None
+    return sum(int(number) * _UNITS[unit] for unit, number in match.groupdict().items() if number is not None)
+
+
+def _positive(seconds: float, text: str) -> float:
+    if seconds <= 0:
+        raise UserError(f"expected a length of time above 0, found {_shown_limit(text)}")
+    return seconds
+
+
+def _shown_limit(text: str) -> str:
+    return repr(text) if len(text) <= _LENGTH else repr(text[:_LENGTH]) + "..."
+
+
+CHECKPOINTED_AT = PREFIX + "checkpointed-at"
+"""When the pod last saved the work of its group, in RFC 3339: if it has to leave, only the work since then is lost."""
+
+MAY_MOVE = PREFIX + "may-move"
+"""`true`: the pod may be evicted so that it starts anew elsewhere, against fragmentation."""
+
+MOST_AHEAD_S = 60.0
+"""A checkpoint may be so much later than now: the clocks of nodes differ."""
+
+MOST_STARTED_AHEAD_S = 86_400.0
+"""A start may be so much later than now: a node's clock is wrong, and no work is lost until then."""
+
+LAST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+"""Later moments have no text in RFC 3339."""
+
+_TIME_LIMIT = 40
+"""Characters of a time: `2026-11-23T15:04:05.123456789+01:00` has 35."""
+
+_SHOWN = 40
+"""Characters of a wrong value that are repeated."""
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """All that is known of a pod's progress; `mistakes` has the annotations that are ignored, and why.
+
+    `limit_s` is how long the pod runs at the most by its own declaration, from its start; None if nobody says.
+    """
+
+    times: WorkTimes = WorkTimes()
+    may_move: bool = False
+    mistakes: tuple[str, ...] = ()
+    limit_s: float | None = None
+
+
+UNKNOWN = Progress()
+
+
+def read_progress(pod: Pod, now_s: float) -> Progress:
+    """The progress of a pod as a watch shows it, at `now_s` seconds since 1970."""
+    annotations = pod.annotations
+    saved, moves = annotations.get(CHECKPOINTED_AT), annotations.get(MAY_MOVE)
+    started = pod.status.started if pod.status is not None else None
+    limit_s, ignored = declared_limit(pod)
+    if saved is None and moves is None and started is None and limit_s is None and not ignored:
+        return UNKNOWN
+    saved_s, mistakes = None, list(ignored)
+    if saved is not None:
+        try:
+            saved_s = _saved_at(saved, now_s)
+        except UserError as error:
+            mistakes.append(error.message)
+    if moves not in (None, "true", "false"):
+        mistakes.append(f"annotation {MAY_MOVE} is ignored: expected true or false, found {_shown(moves)}")
+    started_s = _started_at(started, pod.metadata.created, now_s)
+    return Progress(WorkTimes(started_s, saved_s), moves == "true", tuple(mistakes), limit_s)
+
+
+def read_time(text: str) -> float:
+    """Seconds since 1970 of a time in RFC 3339, with a date, a time of day and a zone. Raises UserError."""
+    try:
+        if len(text) > _TIME_LIMIT or "T" not in text.upper():
+            raise ValueError
+        moment = datetime.fromisoformat(text.upper())
+        if moment.tzinfo is None or moment.year < 1970:
+            raise ValueError
+        return max(moment.timestamp(), 0.0)
+    except (ValueError, OverflowError):
+        raise UserError(f"expected a time such as 2026-11-23T15:04:05Z, found {_shown(text)}") from None
+
+
+def seconds_of(text: str) -> float | None:
+    """A time of Kubernetes in seconds since 1970, None if there is none."""
+    try:
+        return read_time(text) if text else None
+    except UserError:
+        return None
+
+
+def write_time(time_s: float) -> str:
+    """A time in seconds since 1970 as RFC 3339, in UTC, in whole seconds.
+
+    Never raises, as tenants' limits may add up to any number: "" for a time before 1970 or after the year 9999.
+    """
+    if not 0 <= time_s <= LAST_S:
+        return ""
+    return datetime.fromtimestamp(int(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _started_at(text: str | None, created: str | None, now_s: float) -> float | None:
+    """The start of a pod, unknown if it is no time, or far ahead: somebody else than the kubelet may have set it.
+
+    An early start would protect a pod from being chosen as a victim, so it is not before `created`.
+    """
+    if text is None:
+        return None
+    try:
+        started_s = max(read_time(text), read_time(created) if created else 0.0)
+    except UserError:
+        return None
+    return started_s if started_s <= now_s + MOST_STARTED_AHEAD_S else None
+
+
+def _saved_at(text: str, now_s: float) -> float:
+    """The time of a checkpoint. Raises UserError if it is none, or has not come."""
+    try:
+        saved_s = read_time(text)
+    except UserError as error:
+        raise UserError(f"annotation {CHECKPOINTED_AT} is ignored: {error.message}") from None
+    if saved_s > now_s + MOST_AHEAD_S:
+        raise UserError(f"annotation {CHECKPOINTED_AT} is ignored: {text} has not come yet, it is {write_time(now_s)}")
+    return saved_s
+
+
+def _shown(text: str | None) -> str:
+    """A value as a message repeats it."""
+    text = text or ""
+    return repr(text) if len(text) <= _SHOWN else repr(text[:_SHOWN]) + "..."

@@ -1,0 +1,1 @@
+"""The state, and every decision about pods."""

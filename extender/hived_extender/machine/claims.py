@@ -1,0 +1,313 @@
+"""Cells that others are to have first: room is being made for them, and a hold must not disturb that.
+
+Played on a copy of the state, claim by claim; nothing changes. Only asked while jobs leave for others.
+
+Who would have to leave for a group at the least: asked of the core under its journal, so that nothing changes.
+
+Cells lent to jobs of queues, which guaranteed work of no queue may have back: the link between those who ask.
+
+Whoever holds cells for such work asks a `Lender` for the jobs that could leave, and has it call some of them back.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Protocol, TypeVar, cast
+
+import msgspec
+import numpy as np
+
+from hived.cells.copying import Scratch
+from hived.cells.state import State
+from hived.cells.topology import BoolArray
+from hived.life.groups import nodes_of_slots
+from hived.scheduler import Asked, handle, plan_in_turn
+from hived.values.decisions import Bind, Decision
+from hived.values.errors import UserError
+from hived.values.events import Limit, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested, Spread, Together
+from hived.values.specs import PodRequest
+from hived_extender.jobs.job import JobRef
+from hived_extender.machine.stimuli import Claimed, Hold
+
+T = TypeVar("T")
+
+
+def least_prefix(candidates: Sequence[T], is_enough: Callable[[Sequence[T]], bool]) -> list[T] | None:
+    """The first candidates that are enough together, less those of them that could have stayed; None if all are not.
+
+    A later one stays if it can, then an earlier one. Cost: O(log) questions for the prefix, one for each of its
+    candidates.
+    """
+    if is_enough(()):
+        return []
+    if not candidates:
+        return None
+    most = 1
+    while not is_enough(candidates[:most]):
+        if most >= len(candidates):
+            return None
+        most *= 2
+    most = min(most, len(candidates))
+    least = most // 2  # not enough
+    while most - least > 1:
+        middle = (least + most) // 2
+        least, most = (least, middle) if is_enough(candidates[:middle]) else (middle, most)
+    return _pruned(list(candidates[:most]), is_enough)
+
+
+def _pruned(leaving: list[T], is_enough: Callable[[Sequence[T]], bool]) -> list[T]:
+    """Without those that need not leave: one after the other, from the last."""
+    for place in reversed(range(len(leaving))):
+        rest = leaving[:place] + leaving[place + 1 :]
+        if is_enough(rest):
+            leaving = rest
+    return leaving
+
+
+Name = TypeVar("Name")
+
+Allowed = Callable[[Sequence[PodRequest], BoolArray], Offer]
+"""The nodes that Kubernetes' rules allow a request once these pods have left these nodes: bool, shape (nodes,)."""
+
+
+class Present(Protocol):
+    """A cluster now: its state, and the time in seconds since 1970, None if that does not count."""
+
+    @property
+    def state(self) -> State:
+        """The state; it stays as it is."""
+
+    @property
+    def version(self) -> int:
+        """Another one once the state has changed."""
+
+    @property
+    def now_s(self) -> float | None:
+        """The time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`asked` gets its cells once the pods of `leaving` have left; None if it has them all."""
+
+    asked: Asked | None
+    leaving: Sequence[PodRequest]
+
+
+@dataclass(slots=True)
+class _Play:
+    """Claims get their cells in turn on a copy of a state, once the pods of `leaving` have left.
+
+    `left` are the nodes that pods have left so far; `first_left` those before the first claim.
+    """
+
+    leaving: tuple[PodRequest, ...]
+    first_left: BoolArray
+    state: State
+    left: BoolArray
+    claims: list[Claim]
+    met: list[int]
+
+    def begins(self, leaving: Sequence[PodRequest], left: BoolArray, claims: Sequence[Claim]) -> bool:
+        """Does a play of these claims begin like this one?"""
+        return (
+            len(self.claims) <= len(claims)
+            and self.leaving == tuple(leaving)
+            and np.array_equal(self.first_left, left)
+            and all(map(_is_same, self.claims, claims))
+        )
+
+    def go_on(self, claims: Sequence[Claim], now_s: float | None) -> None:
+        """Further claims are next."""
+        for claim in claims:
+            self.left |= _nodes_of(self.state, claim.leaving)
+            _leave(self.state, claim.leaving)
+            if claim.asked is None or _binds(self.state, _offered(claim.asked, self.left), now_s):
+                self.met.append(len(self.claims))
+            self.claims.append(claim)
+
+
+class Stage:
+    """Plays claims of one cluster, and goes on from an earlier play if only claims have come since.
+
+    So that a turn that makes many claims plays each of them a few times, and not once for each other.
+    """
+
+    def __init__(self) -> None:
+        self._state: State | None = None
+        self._version = 0
+        self._plays: dict[bool, _Play] = {}
+        self._copies = {False: Scratch(), True: Scratch()}
+        self.afterwards = Scratch()
+
+    def met(self, core: Present, claims: Sequence[Claim]) -> list[int]:
+        """The claims that get their cells in turn, beside all that holds cells now. Cost O(cells + groups)."""
+        return self.play(core, claims).met
+
+    def play(
+        self, core: Present, claims: Sequence[Claim], leaving: Sequence[PodRequest] = (), left: BoolArray | None = None
+    ) -> _Play:
+        """Claims in turn, once others have left these nodes. Its state is not to be changed."""
+        if self._state is not core.state or self._version != core.version:
+            self._state, self._version = core.state, core.version
+            self._plays.clear()
+        left = _nodes_of(core.state, leaving) if left is None else left
+        found = self._plays.get(bool(leaving))
+        if found is None or not found.begins(leaving, left, claims):
+            found = _Play(tuple(leaving), left, self._copies[bool(leaving)].copy(core.state), left.copy(), [], [])
+            _leave(found.state, leaving)
+            self._plays[bool(leaving)] = found
+        found.go_on(claims[len(found.claims) :], core.now_s)
+        return found
+
+
+class Afterwards:
+    """The state once claims have their cells, and others have left as well. Cost O(cells + groups).
+
+    Claims get their cells as soon as their own pods have left, or when all have left together. They may choose other
+    cells then, so a request has to have cells either way.
+    """
+
+    def __init__(
+        self,
+        stage: Stage,
+        core: Present,
+        claims: Sequence[Claim],
+        leaving: Sequence[PodRequest],
+        allowed: Allowed | None = None,
+    ) -> None:
+        """`allowed` is asked where a request's offer has nodes on which others have to leave; without it any may."""
+        self._stage, self._core, self._leaving, self._allowed = stage, core, leaving, allowed
+        self._all_leaving = [*(pod for claim in claims for pod in claim.leaving), *leaving]
+        self._claims = [Claim(claim.asked, ()) for claim in claims if claim.asked is not None]
+        self._left = _nodes_of(core.state, self._all_leaving)
+        self._later = stage.afterwards.copy(stage.play(core, claims).state)
+        _leave(self._later, leaving)
+
+    def least_leaving(self, asked: Asked, pods: Mapping[Name, Sequence[PodRequest]]) -> list[Name] | None:
+        """The first of these without whose pods a request has cells, as `least_prefix` has it.
+
+        Cost: a search for each of its questions, and a play of all claims; rarely a play for each question.
+        """
+
+        def of(names: Sequence[Name]) -> list[PodRequest]:
+            return [pod for name in names for pod in pods[name]]
+
+        def binds(names: Sequence[Name]) -> bool:
+            return self.binds_in_turn(asked, of(names))
+
+        found = least_prefix(list(pods), binds)
+        if found is None or self.binds_together(asked, of(found)):
+            return found
+        return least_prefix(list(pods), lambda names: binds(names) and self.binds_together(asked, of(names)))
+
+    def binds_in_turn(self, asked: Asked, gone: Sequence[PodRequest]) -> bool:
+        """Would a request have cells, and nobody leave, if these pods left last?"""
+        asked = self._offered(asked, gone)
+        facts = [PodDeleted(pod) for pod in gone if pod.spec.group.name in self._later.groups]
+        return _is_bound(plan_in_turn(self._later, [[asked]], self._core.now_s, facts)[0])
+
+    def binds_together(self, asked: Asked, gone: Sequence[PodRequest]) -> bool:
+        """The same if all left before the first claim has its cells."""
+        if not self._claims:
+            return True
+        left = self._left | _nodes_of(self._core.state, gone)
+        together = self._stage.play(self._core, self._claims, [*self._leaving, *gone], left).state
+        return _is_bound(plan_in_turn(together, [[self._offered(asked, gone)]], self._core.now_s)[0])
+
+    def _offered(self, asked: Asked, gone: Sequence[PodRequest]) -> Asked:
+        left = self._left | _nodes_of(self._core.state, gone)
+        if self._allowed is None or asked.offer is None or not (asked.offer.after & left).any():
+            return _offered(asked, left)
+        return replace(asked, offer=self._allowed([*self._all_leaving, *gone], left))
+
+
+def _is_bound(found: Sequence[Decision] | UserError) -> bool:
+    return not isinstance(found, UserError) and all(isinstance(one, Bind) for one in found)
+
+
+def _binds(state: State, asked: Asked, now_s: float | None) -> bool:
+    """Let a request have its cells, if there are any."""
+    event = ScheduleRequested(asked.pod, Phase.FILTERING, offer=asked.offer, now_s=now_s, own=asked.own)
+    try:
+        decision = handle(state, event)
+    except UserError:
+        return False
+    if isinstance(decision, Bind):
+        handle(state, PodAllocated(asked.pod, decision.bind_info, decision.lazily_preempted))
+    return isinstance(decision, Bind)
+
+
+def _is_same(one: object, other: object) -> bool:
+    """Are two claims, or parts of them, equal? Arrays and what has some do not compare by themselves."""
+    if one is other or type(one) is not type(other):
+        return one is other
+    if isinstance(one, np.ndarray):
+        return np.array_equal(one, cast(np.ndarray, other))
+    if isinstance(one, tuple):
+        pairs = zip(one, cast(tuple[object, ...], other), strict=False)
+        return len(one) == len(cast(tuple[object, ...], other)) and all(_is_same(*pair) for pair in pairs)
+    if isinstance(one, Claim | Asked | Offer | Limit | Spread | Together):
+        return all(_is_same(getattr(one, each.name), getattr(other, each.name)) for each in fields(one))
+    return one == other
+
+
+def _leave(state: State, pods: Sequence[PodRequest]) -> None:
+    for pod in pods:
+        if pod.spec.group.name in state.groups:
+            handle(state, PodDeleted(pod))
+
+
+def _nodes_of(state: State, pods: Sequence[PodRequest]) -> BoolArray:
+    """The nodes with cells of these pods' groups."""
+    found = np.zeros(len(state.topology.node_names), np.bool_)
+    for name in dict.fromkeys(pod.spec.group.name for pod in pods):
+        if (group := state.groups.get(name)) is not None:
+            found[[state.topology.node_index[node] for node in nodes_of_slots(state, group)]] = True
+    return found
+
+
+def _offered(asked: Asked, left: BoolArray) -> Asked:
+    """The same once pods have left these nodes: Kubernetes then offers those that only they kept full."""
+    offer = asked.offer
+    if offer is None or not (offer.after & left).any():
+        return asked
+    return replace(asked, offer=replace(offer, nodes=offer.nodes | (offer.after & left), after=offer.after & ~left))
+
+
+class Lent(msgspec.Struct, frozen=True):
+    """Jobs on borrowed cells.
+
+    `borrowers` are in the order in which they should leave. `leaving` have been told to, for somebody; `claims` get
+    their cells once these have left.
+    """
+
+    borrowers: tuple[JobRef, ...] = ()
+    leaving: tuple[JobRef, ...] = ()
+    claims: tuple[Claimed, ...] = ()
+
+
+class Lender(Protocol):
+    """Knows the jobs on borrowed cells. For any thread."""
+
+    def lent(self) -> Lent:
+        """As it is now."""
+
+    def call_back(self, hold: Hold, jobs: Sequence[JobRef]) -> None:
+        """Have these jobs leave for a hold. Nobody else gets the cells that it needs until it is forgotten."""
+
+    def forget_others(self, keys: Collection[str]) -> None:
+        """Only holds of these keys still wait for jobs to leave."""
+
+
+class NoLender:
+    """There are no queues."""
+
+    def lent(self) -> Lent:
+        """See `Lender`."""
+        return Lent()
+
+    def call_back(self, hold: Hold, jobs: Sequence[JobRef]) -> None:
+        """See `Lender`."""
+
+    def forget_others(self, keys: Collection[str]) -> None:
+        """See `Lender`."""

@@ -1,0 +1,559 @@
+"""Facts of Kubernetes about nodes and pods, which are told to the core while this replica leads.
+
+Facts are kept at all times. `core` is the core of the present term, None while another replica leads (`terms.py`).
+Facts may come late, twice and in any order. Not thread-safe.
+
+The nodes as Kubernetes shows them, whatever runs there, and the offers that follow. Not thread-safe.
+"""
+
+import dataclasses
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from hived.values.errors import UserError
+from hived.values.events import Offer
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, GroupSpec, PodRequest
+from hived_extender.jobs.access import MIRROR
+from hived_extender.jobs.dialects.description import GangKey, ObjectRef
+from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.namespaces import KnownLabels
+from hived_extender.jobs.progress import seconds_of
+from hived_extender.jobs.proofs import Prover
+from hived_extender.jobs.readings import Reading
+from hived_extender.jobs.wire import AskedPod, Node, Pod
+from hived_extender.kube.versions import is_older
+from hived_extender.kube_rules.demands import DemandsReader, NamespaceLabels, RuledPod
+from hived_extender.kube_rules.nodes import CORDON, RuledNode
+from hived_extender.kube_rules.residents import Residents, Standing
+from hived_extender.machine.announcements import Announcements
+from hived_extender.machine.bound_pods import BoundPods
+from hived_extender.machine.core import Core, Term
+from hived_extender.machine.effects import Outbox
+from hived_extender.machine.gangs.gang import Growth
+from hived_extender.machine.gangs.members import Members, NamedGroups
+from hived_extender.machine.gangs.rounds import Rounds
+from hived_extender.machine.gangs.table import Gangs
+from hived_extender.machine.jobs import Jobs
+from hived_extender.machine.notices import CONDITION_TYPE, Reason
+from hived_extender.machine.offers import Offers
+from hived_extender.machine.pods import NO_OFFER, PodRecord, PodState, PodTable, Seen
+from hived_extender.machine.progress import Progressing
+from hived_extender.machine.retries import Retries
+
+log = logging.getLogger(__name__)
+
+NODE_VERSIONS = 10_000
+"""Nodes that are gone or not healthy of which the last version is remembered; names of autoscaled nodes never end."""
+
+USER_LABEL = "userName"
+"""The label by which pods of `hived submit` name their user, as OpenPAI's do."""
+
+
+class ClusterNodes:
+    """`offers` is another one in each term. `healthy` and `residents` are for others to read."""
+
+    def __init__(self, term: Term, retries: Retries, namespace_labels: NamespaceLabels | None = None) -> None:
+        self._keeps_shares = True
+        self._namespace_labels = namespace_labels if namespace_labels is not None else {}
+        self._term = term
+        self._retries = retries
+        self._nodes: dict[str, RuledNode] = {}
+        self._versions: dict[str, str] = {}
+        self._troubles: dict[str, tuple[str, float | None]] = {}  # of nodes that are there and not healthy
+        self.residents = Residents()
+        self.offers = Offers(None, (), self.residents, ())
+        self.healthy: set[str] = set()
+
+    def keep_shares(self, keeps_shares: bool) -> None:
+        """From now on borrowers get no more of a node than their cells' share, or all they ask for."""
+        self._keeps_shares = self.offers.keeps_shares = keeps_shares
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The nodes that there are, ours or not."""
+        return frozenset(self._nodes)
+
+    def begin(self, core: Core, devices: Collection[str]) -> None:
+        """Offer the nodes of this core from now on. `devices` are the resources that count as cells."""
+        if self.residents.names != core.node_names:
+            self.residents.order(core.node_names)
+        self.offers = Offers(
+            core.state.topology, self._nodes.values(), self.residents, devices, self.offers,
+            self._namespace_labels, core.state.spec,
+        )  # fmt: skip
+        self.offers.keeps_shares = self._keeps_shares
+
+    def seen(self, node: Node, *, is_gone: bool = False) -> bool:
+        """A node was seen like this, or was when it went, which is as bad as bad. False if more is known already."""
+        name, version = node.metadata.name, node.metadata.version
+        if is_older(version, self._versions.get(name, "")):
+            return False
+        self._versions[name] = version
+        if is_gone:
+            self._nodes.pop(name, None)
+            self.offers.remove(name)
+        else:
+            ruled = self._nodes[name] = RuledNode.read(node)
+            if self.offers.put(ruled) and self._term.core is not None:
+                # Pods that kube-scheduler has no node for, but may have now, it would ask about only if they fit.
+                self._retries.room_made()
+        if is_gone or node.is_healthy:
+            self._troubles.pop(name, None)
+        else:
+            why, since = _trouble(node)
+            self._troubles[name] = why, seconds_of(since)
+        self._set_health(name, node.is_healthy and not is_gone)
+        if len(self._versions) > NODE_VERSIONS + len(self.healthy):
+            gone = self._versions.keys() - self.healthy
+            for other in sorted(gone)[: len(gone) // 2]:
+                del self._versions[other]
+        return True
+
+    def sync(self, names: Collection[str]) -> None:
+        """There are no other nodes than these, and what is seen next of them is new."""
+        self._versions.clear()
+        for name in self._nodes.keys() - set(names):
+            del self._nodes[name]
+            self._troubles.pop(name, None)
+            self.offers.remove(name)
+        for name in sorted(self.healthy - set(names)):
+            self._set_health(name, False)
+
+    def ruled(self, name: str) -> RuledNode | None:
+        """A node as the rules see it; None if it is not there."""
+        return self._nodes.get(name)
+
+    def trouble(self, name: str) -> tuple[str, float | None]:
+        """Why a node cannot be used, and since when (seconds since 1970, None if unknown)."""
+        return self._troubles.get(name, ("not in Kubernetes", None))
+
+    def _set_health(self, name: str, is_healthy: bool) -> None:
+        if is_healthy == (name in self.healthy):
+            return
+        (self.healthy.add if is_healthy else self.healthy.discard)(name)
+        self.offers.changed(name)
+        if self._term.core is not None and name in self._term.core.state.topology.node_index:
+            self._term.core.set_node(name, is_healthy)
+            log.info("node", extra={"fields": {"node": name, "healthy": is_healthy}})
+
+    def note_resident(
+        self, pod: Pod, ruled: Callable[[Pod], RuledPod], is_lent: Callable[[Pod], bool], *, has_cells: bool
+    ) -> None:
+        """A pod of any scheduler uses its node, and other pods may not want to be near it.
+
+        `ruled` reads it, or raises UserError. `is_lent`: one without cells leaves for owners of cells.
+        """
+        meta = pod.metadata
+        if pod.has_completed or not pod.node:
+            self.left(meta.uid)
+            return
+        known = self.residents.get(meta.uid)
+        is_leaving = bool(meta.deletion_timestamp)
+        if known is None or known.is_leaving != is_leaving or known.pod.labels != pod.labels:
+            with suppress(UserError):
+                standing = None if has_cells else _standing_of(pod, is_lent=is_lent(pod))
+                may_leave = has_cells or (standing is not None and standing.is_lent)
+                self.residents.put(
+                    meta.uid, pod.node, ruled(pod), is_leaving=is_leaving,
+                    has_cells=may_leave or (known is not None and known.has_cells), standing=standing,
+                )  # fmt: skip
+
+    def left(self, uid: str) -> None:
+        """A pod does not run any more."""
+        resident = self.residents.remove(uid)
+        if resident is not None:
+            self.offers.changed(resident.node)
+            if resident.standing is not None and self._term.core is not None:
+                self._retries.room_made()
+
+    def user_of(self, record: PodRecord) -> str:
+        """The user that the labels of a pod name; "" for none."""
+        ruled = record.ruled
+        if ruled is None and (resident := self.residents.get(record.uid)) is not None:
+            ruled = resident.pod
+        return ruled.labels.get(USER_LABEL, "") if ruled is not None else ""
+
+
+def _standing_of(pod: Pod, *, is_lent: bool) -> Standing:
+    spec, seen = pod.spec, Seen.of(pod)
+    priority = (spec.priority if spec is not None else None) or 0
+    return Standing(pod.metadata.name, priority, seen.grace_s, MIRROR in pod.annotations, is_lent)
+
+
+def _trouble(node: Node) -> tuple[str, str]:
+    """Why a node that is not healthy cannot be used, and since when in RFC 3339; "" if that is not known."""
+    conditions = (node.status.conditions or ()) if node.status is not None else ()
+    ready = next((one for one in conditions if one.type == "Ready"), None)
+    if ready is None or ready.status != "True":
+        return "NotReady", (ready.changed or "") if ready is not None else ""
+    taints = (node.spec.taints or ()) if node.spec is not None else ()
+    return "cordoned", next((one.time_added or "" for one in taints if one.key == CORDON.key), "")
+
+
+MOST_MATCHED = 64
+"""Pods of a group, and free slots, that are matched when one takes its slot."""
+
+
+class ClusterCache:
+    """See the module. All parts are for others to read; `devices` takes in facts about devices."""
+
+    def __init__(
+        self, interpreter: Interpreter, prover: Prover, outbox: Outbox, announcements: Announcements, retries: Retries
+    ) -> None:
+        self._announcements, self._retries, self.interpreter = announcements, retries, interpreter
+        self.term = Term()
+        self.pods = PodTable(self._moved)
+        self.gangs = Gangs()
+        self.growth = Growth(lambda: outbox.now.at)
+        self._progress = Progressing(self.term, outbox, announcements)
+        self.nodes = ClusterNodes(self.term, retries, KnownLabels(interpreter.labels_of))
+        self.rounds = Rounds(self.pods, self.gangs, self.nodes.offers)
+        self.bound = BoundPods(
+            self.term, self.pods, self.gangs, self.rounds, interpreter, prover, outbox, announcements
+        )
+        self.devices = self.bound.devices
+        self.jobs = Jobs()
+        self._removed: list[str] = []
+        self._begun: dict[str, None] = {}  # affinity groups
+        self._left: list[tuple[str, list[int], bool]] = []
+        self._named = NamedGroups()
+        self._demands = DemandsReader()
+        self._members = Members(interpreter, self.gangs, self.gang_changed)
+
+    @property
+    def core(self) -> Core | None:
+        """The core of the present term."""
+        return self.term.core
+
+    @property
+    def offers(self) -> Offers:
+        """Which nodes kube-scheduler offers, and why not others."""
+        return self.nodes.offers
+
+    def job_of(self, uid: str) -> str:
+        """The name of a pod's job as people know it; "" if there is no such pod."""
+        record = self.pods.get(uid)
+        return "" if record is None else record.job
+
+    def forget_readings(self) -> None:
+        """Pods may mean something else, or may do something else, when they are seen next."""
+        self._members.forget_readings()
+
+    # Nodes
+
+    def node_seen(self, node: Node, *, is_gone: bool = False) -> None:
+        """A node was seen like this, or was when it went, which is as bad as bad."""
+        if self.nodes.seen(node, is_gone=is_gone):
+            if is_gone:
+                self.devices.node_gone(node.metadata.name)
+            else:
+                self.devices.node_seen(node)
+
+    def sync_nodes(self, names: Collection[str]) -> None:
+        """There are no other nodes than these, and what is seen next of them is new."""
+        self.nodes.sync(names)
+        self.devices.sync_nodes(names)
+
+    # Pods
+
+    def pod_seen(self, pod: Pod, reading: Reading, *, is_listed: bool) -> None:
+        """A pod was seen like this. A listing is never late: versions may be lower after a restore."""
+        self._pod_seen(pod, reading, is_listed=is_listed)
+        self.devices.pod_seen(pod, is_listed=is_listed)
+
+    def _pod_seen(self, pod: Pod, reading: Reading, *, is_listed: bool) -> None:
+        meta = pod.metadata
+        has_place = isinstance(reading.place, BindInfo)
+        record = self.pods.get(meta.uid)
+        if record is not None and is_older(meta.version, record.seen.version) and not is_listed:
+            return
+        was_placed = record is not None and record.place.info is not None
+        self.nodes.note_resident(pod, self._ruled, self.interpreter.is_opportunistic, has_cells=has_place or was_placed)
+        # A pod that we have placed is ours until it ends, whatever name it was placed under.
+        is_ours = self.interpreter.is_ours(pod) or has_place or was_placed
+        if not is_ours and record is None:
+            return
+        if self.pods.has_ended(meta.uid) and not is_listed:
+            if meta.uid in self.gangs.ended:
+                self._members.end(pod, None)  # it may be on its way out now
+            return
+        if not is_ours or pod.is_over:
+            self._end(pod)
+            return
+        record = record or self.pods.add(meta.uid, meta.name, meta.namespace)
+        was_held, before = record.state is PodState.HELD, _standing(record)
+        if record.state is not PodState.BINDING:  # what was decided is written, whatever it says since
+            record.reading = reading
+        record.seen = Seen.of(pod)
+        self.jobs.seen(record, pod)
+        self._progress.seen(record, pod)
+        self.pods.hold(record, is_held=pod.is_held)
+        if not pod.node:
+            record.writing = record.writing.seen(meta.version)
+            with suppress(UserError):  # the API server does not take what cannot be read
+                record.ruled = self._demands.read(pod)
+        is_new = not record.is_of_dialect
+        self._interpret(record, pod, reading)
+        if record.gang is not None and is_new and not is_listed:
+            self.growth.has_grown(record.gang)
+        if record.gang is not None and before != _standing(record):
+            self.gang_changed(record.gang, was_held)
+        self._announcements.observe(record, pod.condition(CONDITION_TYPE))
+        if pod.node and record.state is not PodState.BOUND:
+            self._retries.settled(record.uid)
+            self.bound.seen(record, pod, reading)
+            if record.request is not None and not record.is_of_dialect:
+                self._begun[record.request.spec.group.name] = None
+        elif pod.node:
+            self.bound.compare(record, reading)
+        elif not record.state.has_node and (record.request is None or (was_held and record.state is not PodState.HELD)):
+            self.take_note(record, reading)
+
+    def pod_asked(self, record: PodRecord, pod: AskedPod, reading: Reading) -> None:
+        """kube-scheduler knows a pod in a later version than our watch has told of.
+
+        It may have lost its gates by that, and been given words and labels with them, as Kueue does in one call.
+        """
+        if record.state is PodState.HELD:
+            self._pod_seen(pod.whole(), reading, is_listed=False)
+        else:
+            record.seen = replace(record.seen, version=pod.metadata.version)
+
+    def take_removed(self) -> list[str]:
+        """The uids of the pods that have been removed since the last call."""
+        uids, self._removed = self._removed, []
+        return uids
+
+    def take_group_news(self) -> tuple[list[str], list[tuple[str, list[int], bool]]]:
+        """The affinity groups of which pods have got cells since the last call, and the slots that pods have left: of
+        which group, which, and whether the pod has succeeded.
+        """
+        news = list(self._begun), self._left
+        self._begun, self._left = {}, []
+        return news
+
+    def waiting_sizes(self, group: GroupSpec) -> Counter[int]:
+        """The leaf cells of pods that name an affinity group and wait: how many there are of each size."""
+        requests = [one.request for one in self._named.waiting(group.name)]
+        return Counter(one.spec.leaf_cell_count for one in requests if one is not None and one.spec.group == group)
+
+    def group_shrank(self, name: str) -> None:
+        """An affinity group has fewer slots: the pods that wait for it ask for what is left, or by themselves."""
+        for record in self._named.waiting(name):
+            self.bound.release(record)
+            self._named.remove(record.uid)
+            if record.reading is not None:
+                self.take_note(record, record.reading)
+
+    def known_pods(self) -> list[str]:
+        """The uids of all pods of which anything is remembered."""
+        others = (*self.gangs.ended, *self.nodes.residents.uids(), *self.devices.pods())
+        return list(dict.fromkeys((*(record.uid for record in self.pods), *others)))
+
+    def _ruled(self, pod: Pod) -> RuledPod:
+        """A pod that has a node, as the rules see it: as before it had one, mostly. Raises UserError."""
+        record = self.pods.get(pod.metadata.uid)
+        if record is not None and record.ruled is not None and record.ruled.labels == pod.labels:
+            return record.ruled
+        return self._demands.read(pod)
+
+    def pod_gone(self, uid: str) -> None:
+        """A pod was deleted."""
+        self.nodes.left(uid)
+        self._members.forget_end(uid)
+        self._remove(uid)
+        self.devices.pod_gone(uid)
+
+    def object_seen(self, ref: ObjectRef) -> None:
+        """An object that describes gangs was created, changed or deleted."""
+        for uid, pod in self._members.naming(ref):
+            record = self.pods.get(uid)
+            if record is not None:
+                self._members.read(record, pod, is_changed=True)
+                self._look_again(record)
+            else:
+                self._members.forget_end(uid)
+                self._members.end(pod, None)
+
+    def _look_again(self, record: PodRecord) -> None:
+        """The request of a waiting pod may be another one now."""
+        if self.core is None or record.state.has_node:
+            return
+        if record.translation.mistake:
+            self._announcements.say(record, Reason.INVALID_SPEC, record.translation.mistake)
+        self._retries.appeared(record.uid)
+
+    def _end(self, pod: Pod) -> None:
+        """A pod has completed, will never begin, or is not ours any more, which may change again. Its part
+        in its gang is remembered until it is deleted.
+        """
+        uid = pod.metadata.uid
+        record = self.pods.get(uid)
+        description = record.translation.description if record is not None else None
+        self._remove(uid, is_over=pod.is_over, has_succeeded=pod.has_succeeded)
+        if pod.has_completed:
+            self._members.end(pod, description)
+
+    def _remove(self, uid: str, *, is_over: bool = True, has_succeeded: bool = False) -> None:
+        record = self.pods.remove(uid, is_over=is_over)
+        if record is not None and self.core is not None and record.request is not None and record.is_in_core:
+            name = record.request.spec.group.name
+            if slots := self.core.slots_of(name, uid):
+                self._left.append((name, slots, has_succeeded))
+        self.bound.promises.drop(uid)
+        if record is not None:
+            self.jobs.gone(record)
+            self._members.leave(record)
+            self._named.remove(uid)
+            self.rounds.gone(uid)
+            self._retries.settled(uid)
+            self._removed.append(uid)
+            self._announcements.forget(uid)
+            self.bound.gone(record)
+            log.info("pod gone", extra={"fields": {"pod": record.key, "state": record.state.shown}})
+
+    def missing_mates(self, request: PodRequest) -> str:
+        """Why an opportunistic pod waits for others of its affinity group to be created; "" if it does not."""
+        is_placed = self.core is None or self.core.has_group(request.spec.group.name)
+        if is_placed or request.spec.priority > OPPORTUNISTIC_PRIORITY:
+            return ""
+        return self._named.missing(request.spec.group)
+
+    def slots(self, record: PodRecord, request: PodRequest) -> list[PodRecord]:
+        """The pods that an offer for this request is about; see `Offers.of` and `NamedGroups.slots`.
+
+        Of a group that reserves cells all pods: its places may be chosen anew until one has its node.
+        """
+        core = self.core
+        is_placed = core is not None and core.has_group(request.spec.group.name) and not core.reserves(request)
+        return [record] if is_placed or record.is_of_dialect else self._named.slots(record, request)
+
+    def leaves_slots(self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None) -> Offer | None:
+        """The offer to a pod whose group has its cells, less slots that mates need more, as they can use no other.
+
+        Cost O(slots), and a matching of the mates that wait where not each of them can have every free slot.
+        """
+        group = core.state.groups.get(request.spec.group.name)
+        if offer is None or group is None or record.is_of_dialect or len(group.holders) < 3 or core.reserves(request):
+            return offer
+        wanted = request.spec.leaf_cell_count
+        sizes = [member.leaf_cell_count for member in group.members for _ in range(member.pod_count)]
+        index = core.state.topology.node_index
+        nodes = [
+            index[node]
+            for node, size, holder in zip(core.slot_nodes(group), sizes, group.holders, strict=True)
+            if node and size == wanted and holder is None
+        ]
+        mates = [
+            one
+            for one in self._named.waiting(group.name)
+            if one is not record and one.request is not None and one.request.spec.leaf_cell_count == wanted
+        ]
+        if not mates or not 1 < len(nodes) <= MOST_MATCHED or len(mates) > MOST_MATCHED:
+            return offer
+        could = self.offers.could_take(mates)[:, nodes]
+        own = np.asarray(offer.nodes.any(axis=0))[nodes]
+        if could.all() or not own.any():
+            return offer
+        counts = {at: most_matched(np.delete(could, at, axis=1)) for at in np.flatnonzero(own).tolist()}
+        best = np.zeros(len(core.node_names), np.bool_)
+        best[[nodes[at] for at, count in counts.items() if count == max(counts.values())]] = True
+        return dataclasses.replace(offer, nodes=offer.nodes & best)
+
+    def _interpret(self, record: PodRecord, pod: Pod, reading: Reading) -> None:
+        """Make out what a pod asks for that does not speak our own words, which it may be given later."""
+        if not reading.is_own:
+            is_open = not record.state.has_node
+            if is_open and not record.is_of_dialect and not pod.node:
+                self.bound.release(record)
+            if is_open or record.is_of_dialect:
+                self._members.read(record, pod)
+        elif record.is_of_dialect and not record.state.has_node:
+            self.take_own_words(record)
+
+    def take_own_words(self, record: PodRecord) -> None:
+        """A pod without a node asks in our own words from now on, and is in no gang."""
+        self._members.leave(record)
+        self.bound.release(record)
+        if record.state is PodState.CLEARED:
+            self.pods.move(record, PodState.WAITING)
+
+    def _moved(self, record: PodRecord) -> None:
+        if record.state is PodState.BINDING:
+            self._progress.placed(record)
+            self.jobs.placed(record)
+        if record.state.has_node:
+            self._announcements.placed(record.uid)
+            if record.request is not None and not record.is_of_dialect:
+                self.bound.has_cells(record)
+                self._begun[record.request.spec.group.name] = None
+        if record.state is PodState.BOUND:  # its nodes take more memory than all the rest
+            record.ruled, record.offer = None, NO_OFFER
+        if record.gang is not None:
+            self.gangs.changed(record.gang)
+
+    def gang_changed(self, key: GangKey, may_help: bool) -> None:
+        """Pods of the gang came, went or changed: other gangs may start, or have to give up reservations."""
+        self.gangs.changed(key)
+        if self.core is not None:
+            self.reconcile(self.core, key)
+            if may_help:
+                self._retries.room_made()
+
+    def reconcile(self, core: Core, key: GangKey) -> None:
+        """A gang is not what it was: nothing stays reserved for pods that are not to start as they were."""
+        for record in self.rounds.reconcile(core, key):
+            self.bound.release(record)
+
+    def take_note(self, record: PodRecord, reading: Reading) -> None:
+        """A pod waits that nobody has asked about yet, or could have."""
+        if not reading.is_own:
+            self._look_again(record)
+            return
+        if reading.is_pending:
+            return
+        try:
+            request = self.bound.own_request(record, reading)
+        except UserError as error:
+            if self.core is not None:
+                self._announcements.say(record, Reason.INVALID_SPEC, error.message)
+            return
+        record.request = record.request or request
+        self._named.put(record, request.spec.group)
+        if self.core is not None:
+            self._retries.appeared(record.uid)
+            if request.spec.priority == OPPORTUNISTIC_PRIORITY:
+                for uid in self._named.made_whole(record.uid, request.spec.group):
+                    self._retries.appeared(uid)
+
+    def explained(self, record: PodRecord, reason: str) -> str:
+        """Why a pod waits, with what its VC lacks of its guarantee because of devices that cannot be had."""
+        vc, priority = record.claim
+        return self.devices.explained(reason, vc) if priority > OPPORTUNISTIC_PRIORITY else reason
+
+
+def _standing(record: PodRecord) -> tuple[bool, bool, bool]:
+    """All that a gang counts of a pod and that changes while the pod is there: held, running, leaving."""
+    return record.state is PodState.HELD, record.seen.is_running, record.seen.is_leaving
+
+
+def most_matched(could: npt.NDArray[np.bool_]) -> int:
+    """To how many rows a column of their own can be given; bool, shape (rows, columns)."""
+    row_of: dict[int, int] = {}
+
+    def give(row: int, seen: set[int]) -> bool:
+        for column in np.flatnonzero(could[row]).tolist():
+            if column not in seen:
+                seen.add(column)
+                if column not in row_of or give(row_of[column], seen):
+                    row_of[column] = row
+                    return True
+        return False
+
+    return sum(give(row, set()) for row in range(len(could)))

@@ -1,0 +1,529 @@
+"""The core during one term of leadership: its state, the record of its events, and its answers.
+
+A term begins with an empty state, to which every healthy node and every bound pod is told, and ends with the state
+being dropped. So a restart, a take-over and a changed configuration are the same procedure. Beliefs of a replica from
+before it led can never leak into its decisions. Not thread-safe: the service calls it under its lock.
+
+The inputs of a state: all that has to be there again after a restart or under another configuration.
+"""
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+
+from hived.cells.state import CellState, Group, GroupState, State
+from hived.cells.topology import NO_CELL, IntArray
+from hived.complete.offers import slot_nodes
+from hived.life.groups import bind_info_of_slot
+from hived.scheduler import Asked, check_changed_request, handle, new_state, plan_in_turn
+from hived.values.decisions import Applied, Bind, Decision, Preempt, Wait
+from hived.values.errors import InvariantError, UserError
+from hived.values.events import (
+    Event,
+    GangChanged,
+    GroupReserved,
+    GroupSplit,
+    GroupsUpgraded,
+    LeavesLost,
+    NodeHealthChanged,
+    Offer,
+    Phase,
+    PodAllocated,
+    PodDeleted,
+    PodProgressed,
+    ScheduleRequested,
+)
+from hived.values.specs import (
+    NO_TIMES,
+    OPPORTUNISTIC_PRIORITY,
+    BindInfo,
+    ClusterSpec,
+    Gang,
+    PodRequest,
+    PodSpec,
+    WorkTimes,
+)
+from hived_extender.jobs.annotations import BIND_INFO
+from hived_extender.jobs.bind_info import bind_annotations
+from hived_extender.machine.devices.table import NodeDevices, Selector
+from hived_extender.recording.record import Draft, Operations, Recorder
+
+log = logging.getLogger(__name__)
+
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Wait):
+    """The core's search found no room; a request that has cells or reserves them waits for something else.
+
+    `request` and `offer` are those of the search.
+    """
+
+    request: PodRequest | None = None
+    offer: Offer | None = None
+
+
+class Term(msgspec.Struct):
+    """The present term: its core, None while another replica leads."""
+
+    core: "Core | None" = None
+
+    def tell_time(self, now_s: float) -> None:
+        """The time in seconds since 1970, for all that the core is asked until the next call."""
+        if self.core is not None:
+            self.core.now_s = now_s
+
+
+class Core:
+    """One term. `on_room` is called after every event that may let a waiting pod in.
+
+    Every method that tells or asks raises what `hived.scheduler.handle` raises. `lazy_times` has the moment of each
+    lazy preemption by group; `last_event` is what was being handled when something broke, `change_count` grows
+    with whatever may change an answer, `version` with whatever may change the state. `number` is another one for each
+    core of the process. `touched` has the groups whose cells may have changed, for who follows them; None if nobody
+    does. `now_s` is the present time in seconds since 1970, which the machine sets before it asks. `before_victims` is
+    called before a question whose answer may have others leave; it may tell of gangs.
+    """
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        recorder: Operations | None,
+        on_room: Callable[[], None],
+        on_lazy: Callable[[Group], None],
+        is_successor: bool = False,
+    ) -> None:
+        """Cost O(cells). `on_lazy` is called with each group that is preempted lazily. A successor logs nothing."""
+        self.state = new_state(spec)
+        self.lazy_times: dict[str, str] = {}
+        self.lazy_versions: dict[str, int] = {}  # the configuration that took a group's guarantee, where one did
+        self._lazy_preemptors: dict[str, str] = {}  # those that an earlier state knew
+        self.last_event: Event | None = None
+        self.change_count = 0
+        self.version = 0
+        self.number = next(_numbers)
+        self.touched: dict[str, None] | None = None
+        self.now_s: float | None = None
+        self.before_victims: Callable[[], None] = lambda: None
+        self._tried: dict[PodSpec, Bind | Wait] = {}  # by what was asked for since the last change
+        self._recorder = recorder
+        self._on_room = on_room
+        self._on_lazy = on_lazy
+        self._is_successor = is_successor
+        if recorder is not None:
+            recorder.began()
+
+    def record_nothing(self) -> None:
+        """From now on the record is somebody else's: this is a copy of the core that answers a question."""
+        self._recorder = None
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The configured nodes, in the order of masks."""
+        return self.state.topology.node_names
+
+    def set_node(self, name: str, is_healthy: bool) -> None:
+        """A configured node turned healthy or bad."""
+        if self._recorder is not None:
+            self._recorder.node_changed(name, is_healthy)
+        self._apply(NodeHealthChanged(name, is_healthy))
+        self._on_room()  # also if it is bad: whoever reserved cells there has to look for others
+
+    def set_lost(self, node: str, leaf_type: str, count: int, known: Sequence[int] = ()) -> None:
+        """So many leaf cells of a type on a node cannot be had from now on; 0 if all can be had again.
+
+        `known` are device indices of some of them. To be told after the pods that run there, and again once others turn
+        out to: leaves that our pods use are the last to be chosen.
+        """
+        if self._recorder is not None:
+            self._recorder.leaves_lost(node, leaf_type, count, known)
+        self._apply(LeavesLost(node, leaf_type, count, tuple(known)))
+        self._on_room()
+
+    def adopt(self, request: PodRequest, info: BindInfo, times: WorkTimes = NO_TIMES) -> None:
+        """A pod runs where its annotations say. Raises UserError if they cannot be true."""
+        if self._recorder is not None:
+            self._recorder.bound(request, info.node, bind_annotations(info)[BIND_INFO], times)
+        self._apply(PodAllocated(request, info, times=times))
+
+    def progress(self, request: PodRequest, times: WorkTimes) -> None:
+        """A pod that holds cells has started, or saved its work. It changes no answer but the choice of victims."""
+        if self._recorder is not None:
+            self._recorder.progressed(request.uid, times)
+        self.last_event = PodProgressed(request, times)
+        self.version += 1
+        handle(self.state, self.last_event)
+
+    def regroup(self, gang: Gang) -> None:
+        """These groups go on together from now on. It changes no answer but the choice of victims."""
+        if self._recorder is not None:
+            self._recorder.regrouped(gang)
+        self.version += 1
+        handle(self.state, GangChanged(gang))
+
+    def reserve(self, pods: Sequence[PodRequest], info: BindInfo, *, may_be_free: bool = False) -> None:
+        """The group of these pods had reserved the cells of `info` in an earlier term, and waits for their users.
+
+        Or it reserves them now, and with `may_be_free` nobody has to use them. To be told after the users. Raises
+        UserError, and changes nothing, if it cannot have them in this way.
+        """
+        if self._recorder is not None:
+            node, text = info.node, bind_annotations(info)[BIND_INFO]
+            self._recorder.reserved(pods, node, text, may_be_free=may_be_free)
+        self._apply(GroupReserved(tuple(pods), info, may_be_free))
+
+    def delete(self, request: PodRequest, *, was_bound: bool = True) -> None:
+        """A pod that was told or asked about is gone. The record says whether one with a place `was_bound` to it."""
+        if self._recorder is not None:
+            self._recorder.deleted(request.uid, self.now_s, was_bound=was_bound)
+        self._apply(PodDeleted(request))
+        self._on_room()
+        if request.spec.group.name not in self.state.groups:
+            self.lazy_times.pop(request.spec.group.name, None)
+            self.lazy_versions.pop(request.spec.group.name, None)
+            self._lazy_preemptors.pop(request.spec.group.name, None)
+
+    def check_changed(self, request: PodRequest) -> None:
+        """Raise UserError if a waiting pod may not change what it asks for into this."""
+        check_changed_request(self.state, request)
+
+    def decide(
+        self, request: PodRequest, phase: Phase, offer: Offer | None, *, commit: bool, own: IntArray | None = None
+    ) -> Bind | Preempt | Wait:
+        """Ask where a pod could run, on nodes of `offer` or on any, in its `own` virtual cells if they are free.
+
+        With `commit`, a bind is carried out at once.
+        """
+        is_bind = False
+        if request.spec.priority > OPPORTUNISTIC_PRIORITY:
+            self.before_victims()
+        try:
+            decision = self._apply(ScheduleRequested(request, phase, offer=offer, now_s=self.now_s, own=own))
+            is_bind = isinstance(decision, Bind)
+        finally:
+            if self._recorder is not None:
+                self._recorder.scheduled(request, phase, offer, self.node_names, commit and is_bind, self.now_s, own)
+        if isinstance(decision, Applied):
+            raise InvariantError(f"the core answered a request with {decision}")
+        if isinstance(decision, Bind) and commit:
+            self._apply(PodAllocated(request, decision.bind_info, decision.lazily_preempted))
+        return _marked(self.state, decision, request, offer)
+
+    def try_waiting(self, request: PodRequest, everywhere: Offer | None) -> Bind | Preempt | Wait:
+        """Ask as `decide` does in the Filtering phase, for a pod that waits, with every node offered.
+
+        Until the next change, pods that ask for the same wait, or could run in the same place, as the first of them.
+        Cost of the others: a look into a table; there may be thousands of them.
+        """
+        spec = request.spec
+        if spec.group.name in self.state.groups:
+            return self.decide(request, Phase.FILTERING, everywhere, commit=False)
+        wanted = spec.of_group("")
+        known = self._tried.get(wanted)
+        if known is not None:
+            return known
+        decision = self.decide(request, Phase.FILTERING, everywhere, commit=False)
+        if not isinstance(decision, Preempt):
+            self._tried[wanted] = decision
+        return decision
+
+    def forget_answers(self) -> None:
+        """Look anew when `try_waiting` is asked next, although nothing has changed."""
+        self._tried.clear()
+
+    def split(self, group: str, pods: Sequence[PodRequest], slots: Sequence[Sequence[int]] = ()) -> None:
+        """The pods of an allocated group go on as groups of their own: `pods[i]` has what was slot i, or `slots[i]`."""
+        if self._recorder is not None:
+            self._recorder.split(group, pods, slots)
+        self._apply(GroupSplit(group, tuple(pods), tuple(map(tuple, slots))))
+
+    def upgrade(self, pods: Sequence[PodRequest], own: IntArray) -> bool:
+        """Groups on lent cells have these virtual cells from now on, where they are; `pods` are all of theirs.
+
+        False, and nothing changes, if the hardware cannot be behind them, or some pod has its place already.
+        """
+        try:
+            self._apply(GroupsUpgraded(tuple(pods), own))
+        except UserError as error:
+            log.debug("not upgraded", extra={"fields": {"reason": error.message}})
+            return False
+        for name in dict.fromkeys(pod.spec.group.name for pod in pods):
+            self.lazy_times.pop(name, None)
+            self._lazy_preemptors.pop(name, None)
+        if self._recorder is not None:
+            infos = [bind_annotations(self.info_of(pod))[BIND_INFO] for pod in pods]
+            self._recorder.upgraded(pods, infos, own.tolist())
+        return True
+
+    def is_lent(self, group: str) -> bool:
+        """Is a group that has cells on lent ones?"""
+        found = self.state.groups.get(group)
+        return found is not None and found.virtual is None
+
+    def pods_of(self, groups: Iterable[str]) -> list[PodRequest]:
+        """All pods that hold cells of these groups, each once."""
+        known = [self.state.groups[name] for name in dict.fromkeys(groups) if name in self.state.groups]
+        return list({pod.uid: pod for group in known for pod in group.holders if pod is not None}.values())
+
+    def info_of(self, pod: PodRequest) -> BindInfo:
+        """Where a pod is that holds cells. Cost O(1), and O(pods) for the first of a group."""
+        group = self.state.groups[pod.spec.group.name]
+        return bind_info_of_slot(self.state, group, group.slots_of[pod.uid][0])
+
+    def has_group(self, name: str) -> bool:
+        """Is there an affinity group of this name, whatever its state?"""
+        return name in self.state.groups
+
+    def holders(self, group: str) -> list[str]:
+        """The uids of the pods that hold cells of a group."""
+        found = self.state.groups.get(group)
+        return [] if found is None else [pod.uid for pod in found.holders if pod is not None]
+
+    def slots_of(self, group: str, uid: str) -> list[int]:
+        """The slots of a group of several that a pod holds."""
+        found = self.state.groups.get(group)
+        return [] if found is None or len(found.holders) < 2 else list(found.slots_of.get(uid, ()))
+
+    def nodes_of(self, group: str) -> list[str]:
+        """The nodes of a group's cells, ascending."""
+        found = self.state.groups.get(group)
+        if found is None:
+            return []
+        nodes = self.state.arrays.node[found.physical[found.physical != NO_CELL]]
+        return [self.node_names[node] for node in sorted({int(node) for node in nodes})]
+
+    def slot_nodes(self, group: Group) -> list[str]:
+        """The node of each slot of a group; "" where its first cell is not configured any more."""
+        found, names = slot_nodes(self.state, group.members, group.physical), self.node_names
+        return ["" if node == NO_CELL else names[node] for node in found.tolist()]
+
+    def bind_info_of(self, group: str) -> BindInfo:
+        """Where the first pod of a group runs, or will when its victims are gone."""
+        return bind_info_of_slot(self.state, self.state.groups[group], 0)
+
+    def has_all_cells(self, group: str) -> bool:
+        """True if no cell of an allocated group is missing or another's, and it has its place in its VC."""
+        found = self.state.groups.get(group)
+        return found is not None and bool((found.physical != NO_CELL).all()) and found.lazy_preemptor is None
+
+    def plan(
+        self,
+        bundles: Sequence[Sequence[Asked]],
+        gone: Sequence[PodRequest] = (),
+        evicted: list[str] | None = None,
+    ) -> list[list[Bind | Preempt | Wait] | UserError]:
+        """The answers of `decide` to each in turn, with those before it in place; nothing changes.
+
+        A bundle runs together or not at all; of one with a request that is refused, the error.
+
+        gone : pods that have left by then
+        evicted : as in `hived.scheduler.plan_in_turn`
+        """
+        self.before_victims()
+        facts = [PodDeleted(pod) for pod in gone if pod.spec.group.name in self.state.groups]
+        return [
+            found if isinstance(found, UserError) else _decided(self.state, found, bundle)
+            for found, bundle in zip(
+                plan_in_turn(self.state, bundles, self.now_s, facts, evicted), bundles, strict=True
+            )
+        ]
+
+    def is_waiting_for_victims(self, request: PodRequest) -> bool:
+        """True if the pod's group reserves cells, all of them healthy; a preemption that lost a node is begun anew."""
+        return self.reserves(request) and not self.has_lost_cells(request)
+
+    def has_lost_cells(self, request: PodRequest) -> bool:
+        """True if the pod's group reserves cells, and not all of them are healthy."""
+        return self.reserves(request) and bool(self.state.cells.bad[_cells_of(self.state, request)].any())
+
+    def is_emptied(self, request: PodRequest) -> bool:
+        """True if cells are reserved for the pod's group, and nobody uses any of them any more."""
+        cells = self.state.cells.state
+        return self.reserves(request) and bool((cells[_cells_of(self.state, request)] == CellState.RESERVED).all())
+
+    def is_victim(self, request: PodRequest) -> bool:
+        """True while somebody reserves a cell of the pod's group: the whole group has to leave (rule 8.1)."""
+        group = self.state.groups.get(request.spec.group.name)
+        if group is None or group.state is not GroupState.BEING_PREEMPTED:
+            return False
+        # A group whose preemptor was cancelled keeps its state, but gets its cells back.
+        return bool((self.state.cells.state[_cells_of(self.state, request)] == CellState.RESERVING).any())
+
+    def take_over(self, successor: "Core", version: int = 0) -> None:
+        """Go on with the state of another core, which was told of all that holds cells under its configuration, of this
+        version.
+
+        A holder of this core, such as a binding that is being written, still holds the same term. The log has
+        the groups that lose something by it.
+        """
+        lazy = [name for name, group in successor.state.groups.items() if group.virtual is None]
+        known = {name: preemptor for name in lazy if (preemptor := self.lazy_preemptor(name)) is not None}
+        times = {name: self.lazy_times[name] for name in known if name in self.lazy_times}
+        lost = _lazily_preempted(self.state, successor.state)
+        _log(_cancelled(self.state, successor.state), lost)
+        versions = {name: number for name, number in self.lazy_versions.items() if name in lazy}
+        self.lazy_versions = versions | dict.fromkeys(lost, version)
+        self.state, self._lazy_preemptors = successor.state, known
+        self.lazy_times = times | {name: self.lazy_times.get(name, time) for name, time in successor.lazy_times.items()}
+        self.last_event = None
+        self.change_count += 1
+        self.version += 1
+        self._tried.clear()
+        if isinstance(self._recorder, Recorder) and isinstance(successor._recorder, Draft):
+            self._recorder.take_over(successor._recorder)
+
+    def lazy_preemptor(self, name: str) -> str | None:
+        """The group that took the place of this one in its VC; None if it has a place, or nobody knows any more.
+
+        A group that is replayed without its place names itself in the state, or nobody: annotations do not say more.
+        """
+        group = self.state.groups.get(name)
+        if group is None or group.virtual is not None:
+            return None
+        return group.lazy_preemptor if group.lazy_preemptor not in (None, name) else self._lazy_preemptors.get(name)
+
+    def reserves(self, request: PodRequest) -> bool:
+        """True if cells are reserved for the pod's group, or were when they were healthy."""
+        group = self.state.groups.get(request.spec.group.name)
+        return group is not None and group.state is GroupState.PREEMPTING
+
+    def _apply(self, event: Event) -> Decision:
+        self.last_event = event
+        if not (isinstance(event, ScheduleRequested) and event.phase is Phase.FILTERING):
+            self._tried.clear()
+            self.change_count += 1
+            self.version += 1
+        decision = handle(self.state, event)
+        if self.touched is not None:
+            self.touched |= dict.fromkeys(_groups_of(event, decision))
+        if decision.cancelled:
+            self.version += 1
+            self._on_room()
+        preempted = decision.lazily_preempted if isinstance(decision, Applied | Preempt) else ()  # not yet: a Bind's
+        if not self._is_successor:
+            _log(decision.cancelled, preempted, gave_up=isinstance(decision, Preempt) and decision.gave_up)
+        for name in preempted:
+            self.lazy_times[name] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            self._on_lazy(self.state.groups[name])
+        return decision
+
+
+def _groups_of(event: Event, decision: Decision) -> Iterator[str]:
+    """The groups whose cells an event may have changed."""
+    yield from decision.cancelled
+    match event:
+        case PodAllocated(pod=pod) | PodDeleted(pod=pod):
+            yield pod.spec.group.name
+        case ScheduleRequested(pod=pod) if not isinstance(decision, Bind):
+            yield pod.spec.group.name
+        case GroupReserved(pods=pods) | GroupsUpgraded(pods=pods):
+            yield from (pod.spec.group.name for pod in pods)
+        case GroupSplit(group=group, pods=pods):
+            yield group
+            yield from (pod.spec.group.name for pod in pods)
+    if isinstance(decision, Applied | Preempt):
+        yield from decision.lazily_preempted
+
+
+def _marked(
+    state: State, decision: Bind | Preempt | Wait, request: PodRequest, offer: Offer | None
+) -> Bind | Preempt | Wait:
+    """A refusal of a search as `Refused`, anything else as it is."""
+    if not isinstance(decision, Wait) or decision.is_emptied or request.spec.group.name in state.groups:
+        return decision
+    return Refused(decision.reason, decision.cancelled, False, request, offer)
+
+
+def _decided(state: State, found: Sequence[Decision], bundle: Sequence[Asked]) -> list[Bind | Preempt | Wait]:
+    """The decisions of a plan about the first of a bundle's pods."""
+    both = zip(found, bundle, strict=False)
+    return [_marked(state, one, asked.pod, asked.offer) for one, asked in both if not isinstance(one, Applied)]
+
+
+def _cells_of(state: State, request: PodRequest) -> IntArray:
+    """The leaves of the pod's group that are configured."""
+    physical = state.groups[request.spec.group.name].physical
+    held: IntArray = physical[physical != NO_CELL]
+    return held
+
+
+def _log(cancelled: Sequence[str], lazily_preempted: Iterable[str], *, gave_up: bool = False) -> None:
+    if gave_up:
+        log.info("other victims may lose less work; the search for them was given up")
+    if cancelled:
+        log.info("preemption cancelled", extra={"fields": {"groups": cancelled}})
+    for name in lazily_preempted:
+        log.info("lazily preempted", extra={"fields": {"group": name}})
+
+
+def _cancelled(before: State, after: State) -> list[str]:
+    """The preempting groups that another state does not have."""
+    return [
+        name
+        for name, group in before.groups.items()
+        if group.state is GroupState.PREEMPTING and name not in after.groups
+    ]
+
+
+def _lazily_preempted(before: State, after: State) -> list[str]:
+    """The groups that have a place in their VC in one state, and none in another."""
+    return [
+        name
+        for name, group in after.groups.items()
+        if group.virtual is None and (old := before.groups.get(name)) is not None and old.virtual is not None
+    ]
+
+
+class Placed(NamedTuple):
+    """A pod that runs, or is being bound, where `info` says."""
+
+    request: PodRequest
+    info: BindInfo
+    times: WorkTimes = NO_TIMES
+
+
+class Reserved(NamedTuple):
+    """Pods of one group, for which the cells that `info` names are reserved."""
+
+    pods: tuple[PodRequest, ...]
+    info: BindInfo
+
+
+class StateInputs(msgspec.Struct, frozen=True):
+    """Healthy nodes, whether configured or not; pods that hold cells, by uid; reservations, by group; what is known of
+    the devices of nodes, by name, and of DeviceClasses.
+    """
+
+    healthy_nodes: frozenset[str] = frozenset()
+    placed: Mapping[str, Placed] = msgspec.field(default_factory=dict)
+    reserved: Mapping[str, Reserved] = msgspec.field(default_factory=dict)
+    devices: Mapping[str, NodeDevices] = msgspec.field(default_factory=dict)
+    device_classes: Mapping[str, Selector] = msgspec.field(default_factory=dict)
+
+
+def reservations(state: State) -> dict[str, Reserved]:
+    """The reservations of a state, by group."""
+    return {
+        group.name: Reserved(tuple(group.preempting_pods.values()), bind_info_of_slot(state, group, 0))
+        for group in state.groups.values()
+        if group.state is GroupState.PREEMPTING
+    }
+
+
+def in_replay_order(placed: Iterable[Placed]) -> list[Placed]:
+    """By falling priority, so that a group which was preempted lazily finds its cells taken again; of a group, first a
+    pod that says that the group has lost its place.
+    """
+    return sorted(placed, key=_replay_key)
+
+
+def _replay_key(placed: Placed) -> tuple[int, bool, str, str]:
+    request, info, _ = placed
+    has_place = all(info.members[0][0].preassigned_cell_types)
+    return -request.spec.priority, has_place, request.namespace, request.name

@@ -1,0 +1,1 @@
+"""Devices that cannot be had."""

@@ -1,0 +1,364 @@
+"""Objects of dynamic resource allocation (resource.k8s.io) as facts about devices, in every version that is served.
+
+A DeviceClass selects devices by expressions. Understood are those of the form `device.driver == "x"`, and beside it
+`device.attributes["x"].type == "y"`. A class that says anything else selects no devices here: nothing is taken for
+missing, and claims count by the name of the class alone.
+
+Following the objects of dynamic resource allocation, where the API server has them and lets us see them.
+
+They are optional: an API server that does not serve them, or does not allow it, is asked again every minute, and the
+log says so once. Until then claims count nothing.
+"""
+
+import logging
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+import msgspec
+
+from hived_extender.jobs.wire import NodeSelector
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.metrics import Metrics
+from hived_extender.kube.watch import Reflector, Resource
+from hived_extender.machine.devices.table import Allocated, ClaimUse, Published, Selector, Slice
+
+GROUP = "resource.k8s.io"
+VERSIONS = ("v1", "v1beta2", "v1beta1")
+"""The first one that is served is read."""
+
+EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
+"""Annotation of a claim that Kubernetes has made for a pod's request of a resource, which counts already."""
+
+_INDEX_ATTRIBUTES = ("index", "minor")
+_NAME_WITH_INDEX = re.compile(r"(?:[a-z]+-)?gpu-?(\d{1,5})", re.ASCII)
+_DRIVER = re.compile(r"""\(*\s*device\.driver\s*==\s*(["'])([\w.-]+)\1\s*\)*""", re.ASCII)
+_KIND = re.compile(r"""\(*\s*device\.attributes\[(["'])[\w.-]+\1\]\.type\s*==\s*(["'])([\w.-]+)\2\s*\)*""", re.ASCII)
+_PREVENTS = frozenset({"NoSchedule", "NoExecute"})
+
+
+class Meta(msgspec.Struct):
+    """Of any of these objects."""
+
+    name: str = ""
+    namespace: str = ""
+    annotations: dict[str, str] | None = None
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name alone."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+class _Attribute(msgspec.Struct):
+    number: int | None = msgspec.field(name="int", default=None)
+    truth: bool | None = msgspec.field(name="bool", default=None)
+    text: str | None = msgspec.field(name="string", default=None)
+
+
+class _Taint(msgspec.Struct):
+    effect: str = ""
+
+
+class _Basic(msgspec.Struct):
+    attributes: dict[str, _Attribute] | None = None
+    taints: list[_Taint] | None = None
+
+
+class _Device(msgspec.Struct):
+    name: str
+    attributes: dict[str, _Attribute] | None = None
+    taints: list[_Taint] | None = None
+    basic: _Basic | None = None  # where v1beta1 has the two above
+
+
+class _Pool(msgspec.Struct, rename="camel"):
+    name: str = ""
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class _SliceSpec(msgspec.Struct, rename="camel"):
+    driver: str = ""
+    pool: _Pool = msgspec.field(default_factory=_Pool)
+    node_name: str | None = None
+    devices: list[_Device] | None = None
+
+
+class ResourceSlice(msgspec.Struct):
+    """Devices that a driver offers."""
+
+    metadata: Meta
+    spec: _SliceSpec = msgspec.field(default_factory=_SliceSpec)
+
+
+class _Cel(msgspec.Struct):
+    expression: str = ""
+
+
+class _DeviceSelector(msgspec.Struct):
+    cel: _Cel | None = None
+
+
+class _ClassSpec(msgspec.Struct):
+    selectors: list[_DeviceSelector] | None = None
+
+
+class DeviceClass(msgspec.Struct):
+    """A sort of devices that claims ask for."""
+
+    metadata: Meta
+    spec: _ClassSpec = msgspec.field(default_factory=_ClassSpec)
+
+
+class _Exactly(msgspec.Struct, rename="camel"):
+    device_class_name: str = ""
+
+
+class _SubRequest(_Exactly):
+    name: str = ""
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    name: str = ""
+    device_class_name: str = ""  # of v1beta1
+    exactly: _Exactly | None = None
+    first_available: list[_SubRequest] | None = None
+
+
+class _Requests(msgspec.Struct):
+    requests: list[_Request] | None = None
+
+
+class _ClaimSpec(msgspec.Struct):
+    devices: _Requests = msgspec.field(default_factory=_Requests)
+
+
+class _Result(msgspec.Struct, rename="camel"):
+    request: str
+    driver: str
+    pool: str
+    device: str
+    admin_access: bool | None = None
+
+
+class _Results(msgspec.Struct):
+    results: list[_Result] | None = None
+
+
+class _Allocation(msgspec.Struct, rename="camel"):
+    devices: _Results = msgspec.field(default_factory=_Results)
+    node_selector: NodeSelector | None = None
+
+
+class _Consumer(msgspec.Struct):
+    resource: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _ClaimStatus(msgspec.Struct, rename="camel"):
+    allocation: _Allocation | None = None
+    reserved_for: list[_Consumer] | None = None
+
+
+class ResourceClaim(msgspec.Struct):
+    """Devices that pods share, or that one has for itself."""
+
+    metadata: Meta
+    spec: _ClaimSpec = msgspec.field(default_factory=_ClaimSpec)
+    status: _ClaimStatus | None = None
+
+
+def read_slice(item: ResourceSlice) -> tuple[str, Slice] | None:
+    """(node, devices); None for devices that are of no one node."""
+    spec = item.spec
+    if not spec.node_name:
+        return None
+    devices = tuple(_published(device) for device in spec.devices or ())
+    return spec.node_name, Slice(
+        spec.driver, spec.pool.name, spec.pool.generation, spec.pool.resource_slice_count, devices
+    )
+
+
+def read_claim(item: ResourceClaim) -> tuple[str, ClaimUse] | None:
+    """(node, use); None for a claim without devices of one node, and for one that stands for a counted request."""
+    status = item.status
+    annotations = item.metadata.annotations or {}
+    if status is None or status.allocation is None or annotations.get(EXTENDED_RESOURCE_CLAIM) == "true":
+        return None
+    classes = dict(_classes(item.spec.devices.requests or ()))
+    devices = tuple(
+        Allocated(classes.get(each.request, ""), each.driver, each.pool, each.device, _index_in(each.device))
+        for each in status.allocation.devices.results or ()
+        if not each.admin_access
+    )
+    selector = status.allocation.node_selector
+    node = (selector.only_node if selector else "") or (devices[0].pool if devices else "")
+    if not devices or not node:
+        return None
+    pods = tuple(sorted((each.uid, each.name) for each in status.reserved_for or () if each.resource == "pods"))
+    return node, ClaimUse(item.metadata.namespace, item.metadata.name, devices, pods)
+
+
+def read_class(item: DeviceClass) -> Selector:
+    """The devices that a class selects, as far as that is understood."""
+    driver = kind = ""
+    for selector in item.spec.selectors or ():
+        for term in (selector.cel.expression if selector.cel is not None else "").split("&&"):
+            if match := _DRIVER.fullmatch(term.strip()):
+                driver = match[2]
+            elif match := _KIND.fullmatch(term.strip()):
+                kind = match[3]
+            else:
+                return Selector()
+    return Selector(driver, kind if driver else "")
+
+
+def _published(device: _Device) -> Published:
+    basic = device.basic or _Basic()
+    named = (device.attributes or basic.attributes or {}).items()
+    attributes = {name.rpartition("/")[2]: value for name, value in sorted(named)}
+    numbers = (attributes[name].number for name in _INDEX_ATTRIBUTES if name in attributes)
+    index = next((number for number in numbers if number is not None), None)
+    healthy = attributes.get("healthy")
+    is_tainted = any(taint.effect in _PREVENTS for taint in device.taints or basic.taints or ())
+    return Published(
+        device.name,
+        _index_in(device.name) if index is None else index,
+        (attributes["type"].text or "") if "type" in attributes else "",
+        not is_tainted and (healthy is None or healthy.truth is not False),
+    )
+
+
+def _index_in(name: str) -> int:
+    match = _NAME_WITH_INDEX.fullmatch(name)
+    return int(match[1]) if match else -1
+
+
+def _classes(requests: list[_Request] | tuple[()]) -> Iterator[tuple[str, str]]:
+    """(request as results name it, DeviceClass)."""
+    for request in requests:
+        yield request.name, request.exactly.device_class_name if request.exactly else request.device_class_name
+        for each in request.first_available or ():
+            yield f"{request.name}/{each.name}", each.device_class_name
+
+
+log = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 60.0
+RETRY_S = 5.0
+
+
+class Told(Protocol):
+    """Takes in what is followed; `service.Service` does."""
+
+    def devices_listed(self, kind: type[Any], objects: Iterable[Any]) -> None:
+        """These are all objects of a kind."""
+
+    def device_seen(self, item: Any, *, is_gone: bool = False) -> None:
+        """An object looks like this now, or did when it went."""
+
+
+class DeviceObjects:
+    """See the module; from `start` to `stop`."""
+
+    def __init__(self, kube: KubeClient, told: Told, metrics: Metrics) -> None:
+        self._kube = kube
+        self._told = told
+        self._metrics = metrics
+        self._reflectors: list[Reflector[Any]] = []
+        self._unlisted: set[str] | None = None  # paths; None until it is known whether there are any
+        self._lock = threading.Condition()  # for changes of these two
+        self._is_stopping = threading.Event()
+        self._complaint = ""
+        self._thread = threading.Thread(target=self._run, name="device objects", daemon=True)
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Follow nothing any more. Does not wait for a call under way."""
+        with self._lock:
+            self._is_stopping.set()
+            for reflector in self._reflectors:
+                reflector.stop()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end after `stop`, up to so long for each thread."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        for reflector in self._reflectors:
+            reflector.join(timeout_s)
+
+    def wait_until_listed(self, timeout_s: float) -> bool:
+        """Wait until all objects are known, or it is known that there are none to be seen; False if it takes longer."""
+        with self._lock:
+            return self._lock.wait_for(lambda: self._unlisted is not None and not self._unlisted, timeout_s)
+
+    def _run(self) -> None:
+        is_known = False
+        while not self._is_stopping.wait(0.0 if not self._complaint else LOOK_INTERVAL_S if is_known else RETRY_S):
+            try:
+                base = self._served()
+                is_known = True
+                if base:
+                    return self._follow(base)
+                self._complain(f"the API server does not serve {GROUP}")
+            except KubeError as error:
+                is_known = error.status in (401, 403)
+                self._complain(str(error))
+            if is_known:
+                with self._lock:
+                    self._unlisted = set()
+                    self._lock.notify_all()
+        return None
+
+    def _served(self) -> str:
+        """The path of the version to be read, "" if there is none. Raises KubeError if we may not see the objects."""
+        try:
+            group = self._kube.get(f"/apis/{GROUP}")
+        except KubeError as error:
+            if error.is_not_found:
+                return ""
+            raise
+        there = {each["version"] for each in group.get("versions") or ()}
+        version = next((version for version in VERSIONS if version in there), "")
+        base = f"/apis/{GROUP}/{version}" if version else ""
+        for plural in ("resourceslices", "resourceclaims", "deviceclasses") if base else ():
+            self._kube.get(f"{base}/{plural}?limit=1")
+        return base
+
+    def _follow(self, base: str) -> None:
+        resources: list[Resource[Any]] = [
+            self._resource(f"{base}/deviceclasses", DeviceClass),
+            self._resource(f"{base}/resourceslices", ResourceSlice),
+            self._resource(f"{base}/resourceclaims", ResourceClaim),
+        ]
+        with self._lock:
+            if self._is_stopping.is_set():
+                return
+            self._unlisted = {resource.path for resource in resources}
+            self._reflectors = [Reflector(self._kube, resource, self._metrics) for resource in resources]
+            for reflector in self._reflectors:
+                reflector.start()
+        log.info("follows device objects", extra={"fields": {"path": base}})
+
+    def _resource(self, path: str, kind: type[Any]) -> Resource[Any]:
+        def listed(items: list[Any]) -> None:
+            self._told.devices_listed(kind, items)
+            with self._lock:
+                if self._unlisted:
+                    self._unlisted.discard(path)
+                    self._lock.notify_all()
+
+        told = self._told
+        return Resource(path, kind, listed, told.device_seen, lambda item: told.device_seen(item, is_gone=True))
+
+    def _complain(self, cause: str) -> None:
+        """Say why nothing is followed, unless that was said already."""
+        if cause != self._complaint:
+            self._complaint = cause
+            log.info("claims of devices are not counted", extra={"fields": {"cause": cause}})

@@ -1,0 +1,102 @@
+"""Guarantees that cannot be kept because devices cannot be had."""
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+
+from hived.cells.safety import claims_without_good_cells
+from hived.cells.state import State
+from hived.cells.topology import NO_CELL
+from hived_extender.machine.devices.shortage import Loss, first_of, in_short
+
+
+class SharedShortage(msgspec.Struct, frozen=True):
+    """Cells of a chain that can be had for each promise by itself, but not for all promises together."""
+
+    chain: str
+    leaf_type: str
+    vcs: tuple[str, ...]  # those with such a promise, ascending; which of them goes short is not decided yet
+    cells: dict[str, int]  # by cell type, how many are promised and cannot be had
+    nodes: tuple[str, ...]  # those with bad leaf cells that nobody is promised yet, ascending
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count} {cell_type}" for cell_type, count in self.cells.items())
+        whom = f"VC {self.vcs[0]} is" if len(self.vcs) == 1 else f"VCs {', '.join(self.vcs)} together are"
+        return f"{whom} promised {counts} more of {self.chain} than can be had"
+
+    def reasons(self, losses: Iterable[Loss]) -> list[str]:
+        """Why leaf cells of each node cannot be had."""
+        lost = {loss.node: in_short(loss) for loss in losses if loss.leaf_type == self.leaf_type}
+        return [f"on {node}: {lost.get(node, 'not healthy')}" for node in self.nodes]
+
+
+def of_virtual_cluster(state: State, vc: str, losses: Iterable[Loss]) -> str:
+    """The part of its guarantee that a virtual cluster lacks because of losses, and why; "" if none.
+
+    Cost O(leaf cells of the VC), in numpy.
+    """
+    texts, lost = [], list(losses)
+    short = short_nodes(state, vc)
+    reasons = [f"on {loss.node}: {in_short(loss)}" for loss in lost if loss.node in short]
+    if reasons:
+        count = sum(short.values())
+        texts.append(f"VC {vc} is short of promised leaf cells, {count} in all: {first_of(reasons)}")
+    for shared in shared_shortages(state):
+        if vc in shared.vcs and (reasons := shared.reasons(lost)):
+            texts.append(f"{shared}: {first_of(reasons)}")
+    return "; ".join(texts)
+
+
+def shared_shortages(state: State) -> list[SharedShortage]:
+    """Of each chain, the promises that are not bound to cells yet and cannot all be kept, larger cells first.
+
+    A promise that cannot be kept by itself is bound to bad cells at once (rule 10.5), and is not among them. VCs
+    that are promised smaller cells only are not named, though the larger ones may take their cells.
+    Cost O(chain levels), and O(leaf cells) for a chain with a shortage, in numpy.
+    """
+    found = []
+    for number, chain in enumerate(state.topology.chains):
+        if missing := claims_without_good_cells(state, number):
+            short = {chain.types[level - 1]: count for level, count in missing.items()}
+            vcs, nodes = _promised_from(state, number, min(missing)), _bad_nodes(state, number)
+            found.append(SharedShortage(chain.name, chain.types[0], vcs, short, nodes))
+    return found
+
+
+def _promised_from(state: State, chain: int, level: int) -> tuple[str, ...]:
+    """The VCs with a promise in a chain, of this level or above, that is not bound to cells yet."""
+    levels = len(state.arrays.child_count)
+    offset = int(state.arrays.level_offset[chain])
+    slots = slice(offset + level, offset + int(state.arrays.top_level[chain]) + 1)
+    vcs = np.flatnonzero(state.cells.vc_claims.reshape(-1, levels)[:, slots].any(axis=1))
+    return tuple(state.topology.vc_names[vc] for vc in vcs.tolist())
+
+
+def _bad_nodes(state: State, chain: int) -> tuple[str, ...]:
+    """The nodes of a chain with bad leaf cells that are bound to no VC."""
+    slot = int(state.arrays.level_offset[chain]) + 1
+    first = int(state.arrays.level_base[slot])
+    leaves = slice(first, first + int(state.arrays.level_size[slot]))
+    is_free = (state.cells.bad[leaves] != 0) & (state.cells.bound[leaves] == NO_CELL)
+    nodes = np.unique(state.arrays.node[leaves][is_free])
+    return tuple(sorted(state.topology.node_names[node] for node in nodes.tolist()))
+
+
+def short_nodes(state: State, vc: str) -> dict[str, int]:
+    """By node, how many leaf cells of a VC's guarantee stand for bad ones there."""
+    topology, cells = state.topology, state.cells
+    number = topology.vc_index.get(vc)
+    found: dict[str, int] = {}
+    for forest in topology.forests:
+        if number is None or forest.vc != number:
+            continue
+        first = forest.bases[1]
+        count = forest.tree_count * topology.chains[forest.chain].leaf_count(forest.top_level)
+        bad = first + np.flatnonzero(cells.bad[first : first + count])
+        bound = cells.bound[bad]
+        nodes, counts = np.unique(topology.arrays.node[bound[bound != NO_CELL]], return_counts=True)
+        for node, each in zip(nodes.tolist(), counts.tolist(), strict=True):
+            name = topology.node_names[node]
+            found[name] = found.get(name, 0) + each
+    return found

@@ -1,0 +1,121 @@
+"""News for the pods of a gang that waits: the missing pods, and a wait of too long. Not thread-safe."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from hived.values.errors import UserError
+from hived_extender.jobs.dialects.description import GangKey
+from hived_extender.machine.announcements import Announcements
+from hived_extender.machine.cluster_cache import ClusterCache
+from hived_extender.machine.effects import Outbox
+from hived_extender.machine.gangs.plans import Plan, Round
+from hived_extender.machine.notices import CONDITION_TYPE, Reason
+from hived_extender.machine.pods import PodRecord
+from hived_extender.machine.retries import Wakes
+
+TELL_S = 0.5
+"""How long news of a gang that forms may wait to be told to all its pods: the next pod may be on its way."""
+
+OVER = "gang's time"
+FORMING = "gang forms"
+TIMERS = (OVER, FORMING)
+
+
+class GangNotices:
+    """See the module. `wakes` has kube-scheduler ask about pods anew."""
+
+    def __init__(self, cache: ClusterCache, outbox: Outbox, announcements: Announcements, wakes: Wakes) -> None:
+        self._cache = cache
+        self.wakes = wakes
+        self._outbox = outbox
+        self._announcements = announcements
+        self._awaited: dict[GangKey, float] = {}  # by gang, the waiting time that its timer was set by
+
+    def time_came(self, kind: str, key: GangKey) -> None:
+        """A gang has waited for too long, or has formed for long enough to be told."""
+        if self._cache.core is None:
+            return
+        if kind == OVER:
+            self._time_is_over(key)
+        else:
+            plan = self._cache.gangs.plan(key)
+            if plan.forming:
+                self._tell_mates(key, plan.forming)
+
+    def watch_time(self, record: PodRecord) -> None:
+        """A pod waits: tell it when its gang has waited for too long."""
+        gang = self._cache.gangs.get(record.gang) if record.gang is not None else None
+        if gang is None or (OVER, gang.key) in self._outbox.timers:
+            return
+        with suppress(UserError):
+            if waiting_s := gang.terms().waiting_s:
+                self._awaited[gang.key] = waiting_s
+                self._outbox.wake_in((OVER, gang.key), waiting_s)
+
+    def _time_is_over(self, key: GangKey) -> None:
+        gang, plan = self._cache.gangs.get(key), self._cache.gangs.plan(key)
+        waited_s = self._awaited.pop(key, None)
+        if gang is None or waited_s is None or (plan.round is None and not plan.forming):
+            return
+        with suppress(UserError):
+            is_so = gang.terms().waiting_s == waited_s  # its pods may have changed what they say of it
+            text = f"podgroup/{key} has waited for {waited_s:g} s and could not start; it goes on waiting"
+            for record in gang.in_order():
+                if not record.state.is_placed:
+                    if is_so:
+                        self._announcements.say(record, Reason.GANG_TIMED_OUT, text)
+                    self.watch_time(record)
+
+    def in_short(self, record: PodRecord) -> str:
+        """The reason for kube-scheduler of a pod whose gang forms, "" for another: the same until the gang is complete.
+
+        It writes its answer onto the pod, and tries each pod again that has changed.
+        """
+        record.is_told_forming = record.gang is not None and bool(self._cache.gangs.plan(record.gang).forming)
+        if not record.is_told_forming:
+            return ""
+        return f"rejected by podgroup/{record.gang}: it is not complete (the condition {CONDITION_TYPE} has more)"
+
+    def tell_gang_soon(self, record: PodRecord) -> None:
+        """kube-scheduler asked about a pod whose gang forms, and tells it; the others are to know in a moment too."""
+        self.watch_time(record)
+        if record.gang is None:
+            return
+        key, plan = record.gang, self._cache.gangs.plan(record.gang)
+        if plan.forming and not plan.is_told and (FORMING, key) not in self._outbox.timers:
+            self._outbox.wake_in((FORMING, key), TELL_S)
+
+    def tell_forming(self, record: PodRecord, reason: str) -> None:
+        """Tell all pods of a gang what it waits for, once for each change."""
+        self.watch_time(record)
+        if record.gang is None or not self._cache.gangs.plan(record.gang).forming:
+            self._announcements.say(record, Reason.WAITING, reason)
+        else:
+            self._tell_mates(record.gang, reason)
+
+    def _tell_mates(self, key: GangKey, reason: str) -> None:
+        plan = self._cache.gangs.plan(key)
+        self._tell_once(plan, self._cache.gangs.waiting_in(plan.keys), reason)
+
+    def tell_refused(self, asker: PodRecord | None, round_: Round, reason: str) -> None:
+        """The pods of a round but `asker` were told what was missing as it formed, which they now are not any more.
+
+        kube-scheduler asks about them anew, so that its own condition does not contradict ours.
+        """
+        mates = [record for record in round_.members if record is not asker]
+        self._tell_once(self._cache.gangs.plan(round_.key), mates, reason)
+        for record in mates:
+            if record.is_told_forming and record.is_asked:
+                record.is_told_forming = record.is_asked = False
+                self.wakes.ask(record)
+
+    def _tell_once(self, plan: Plan, records: Iterable[PodRecord], reason: str) -> None:
+        if not plan.is_told:
+            plan.is_told = True
+            for record in records:
+                self._announcements.say(record, Reason.WAITING, reason)
+
+    def started(self, keys: Iterable[GangKey | None]) -> None:
+        """Gangs have their places: nobody waits too long any more."""
+        for key in set(keys):
+            self._outbox.timers.drop((OVER, key))

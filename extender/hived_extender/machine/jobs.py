@@ -1,0 +1,143 @@
+"""Which job a pod belongs to, which jobs a queue holds back, and at which priority the pods of others run.
+
+A job that a queue runs ahead of its turn is opportunistic, whatever its pods say. That is known from the first hold of
+its cells until the queue drops it. Not thread-safe.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from hived_extender.jobs.job import JobName, JobRef
+from hived_extender.jobs.kinds.gangs import gang_of
+from hived_extender.jobs.kinds.table import unit_of
+from hived_extender.jobs.owners import job_of, workload_of
+from hived_extender.jobs.wire import Owner, Pod
+from hived_extender.machine.pods import PodRecord
+
+
+class Jobs:
+    """See the module."""
+
+    def __init__(self) -> None:
+        self._priorities: dict[JobName, tuple[JobRef, int]] = {}
+        self._pods: dict[JobName, dict[str, PodRecord]] = {}
+        self._barred: dict[JobName, str] = {}
+        self._makers: dict[JobName, JobName] = {}
+        self._ended: dict[JobName, None] = {}  # jobs with a maker that are gone, while pods may be left
+        self._placed: dict[JobName, None] = {}
+
+    def seen(self, record: PodRecord, pod: Pod) -> None:
+        """A pod is there, with these labels, annotations, owners and gates."""
+        namespace = pod.metadata.namespace
+        owners = pod.metadata.owners or ()
+        made = (name for each in owners if each.controller and (name := _name_of(each, namespace)) in self._makers)
+        job = workload_of(pod.annotations, namespace) or next(made, None)  # labels count until the maker is known
+        job = job or job_of(pod.labels, owners, namespace) or gang_of(pod)
+        self._belongs(record, None if job is None else unit_of(job, self._makers))
+
+    def made(self, makers: Mapping[JobName, JobName | None]) -> list[PodRecord]:
+        """These jobs were made by others, or are there no more. Returns the pods that belong to others than before."""
+        moved = []
+        for job, maker in makers.items():
+            if maker is None:
+                self._ended[job] = None
+                continue
+            self._ended.pop(job, None)
+            self._makers[job] = maker
+            for record in self.pods_of(job) if maker != job else self._owned_by(job):
+                self._belongs(record, unit_of(job, self._makers))
+                moved.append(record)
+        self._forget_makers()
+        return moved
+
+    def gone(self, record: PodRecord) -> None:
+        """A pod is not there any more."""
+        pods = self._pods.get(record.job_object) if record.job_object is not None else None
+        if pods is not None and record.job_object is not None and pods.pop(record.uid, None) is not None and not pods:
+            del self._pods[record.job_object]
+            self._forget_makers()
+
+    def placed(self, record: PodRecord) -> None:
+        """A pod has got cells."""
+        if record.job_object is not None:
+            self._placed[record.job_object] = None
+
+    def take_placed(self) -> list[JobName]:
+        """The jobs that have more pods with cells than at the last call, perhaps."""
+        jobs = list(self._placed)
+        self._placed.clear()
+        return jobs
+
+    def with_pods(self) -> list[JobName]:
+        """The jobs that have pods, in the order in which these became known."""
+        return list(self._pods)
+
+    def pods_of(self, job: JobName | JobRef) -> list[PodRecord]:
+        """The pods of a job, in the order in which they became known; by its name alone, of all jobs of the name."""
+        if isinstance(job, JobName):
+            return list(self._pods.get(job, {}).values())
+        return [record for record in self._pods.get(job.job_name, {}).values() if is_of(record, job)]
+
+    def bar(self, jobs: Mapping[JobName, str]) -> None:
+        """Pods of these jobs wait until their queue, which is named, frees them. Nobody may have created them yet."""
+        self._barred.update(jobs)
+
+    def free(self, jobs: Iterable[JobName]) -> list[PodRecord]:
+        """Pods of these jobs need not wait any more for their queue. Returns those that may have waited for it."""
+        freed = [job for job in jobs if self._barred.pop(job, None) is not None]
+        return [record for job in freed for record in self.pods_of(job)]
+
+    def bar_of(self, record: PodRecord) -> str:
+        """The queue that a pod waits for, "" if it does not."""
+        return self._barred.get(record.job_object, "") if record.job_object is not None else ""
+
+    def run_at(self, job: JobRef, priority: int | None) -> list[PodRecord]:
+        """Pods of a job run at this priority from now on; None: at their own. Returns those that did not before."""
+        if priority is None:
+            self._priorities.pop(job.job_name, None)
+        else:
+            self._priorities[job.job_name] = job, priority
+        changed = [record for record in self.pods_of(job) if record.runs_at != priority]
+        for record in changed:
+            record.runs_at = priority
+        return changed
+
+    def forget_all(self) -> None:
+        """Nobody says at which priority jobs run, or holds any back."""
+        self._barred.clear()
+        for job, _ in list(self._priorities.values()):
+            self.run_at(job, None)
+
+    def _belongs(self, record: PodRecord, job: JobName | None) -> None:
+        if job != record.job_object:
+            self.gone(record)
+            record.job_object = job
+            if record.state.has_node:
+                self.placed(record)
+        if job is not None:
+            self._pods.setdefault(job, {})[record.uid] = record
+            ref, priority = self._priorities.get(job, (None, None))
+            record.runs_at = priority if ref is not None and is_of(record, ref) else None
+
+    def _owned_by(self, job: JobName) -> list[PodRecord]:
+        """The pods that a job controls, whatever their labels say. Cost O(pods)."""
+        records = [record for pods in self._pods.values() for record in pods.values()]
+        return [one for one in records if one.seen.owner and _name_of(one.seen.owner, one.namespace) == job]
+
+    def _forget_makers(self) -> None:
+        for job in [job for job in self._ended if unit_of(job, self._makers) not in self._pods]:
+            del self._ended[job]
+            self._makers.pop(job, None)
+
+
+def _name_of(owner: Owner, namespace: str) -> JobName:
+    return JobName(owner.api_version.rpartition("/")[0], owner.kind, namespace, owner.name)
+
+
+def is_of(record: PodRecord, job: JobRef) -> bool:
+    """Does a pod belong to this very job? Its controller may be an earlier one of the name, or none that exists.
+
+    Anybody may write a pod that names a job as its controller; Kubernetes' own controllers go by the uid, too.
+    """
+    owner = record.seen.owner
+    is_other = owner is not None and (owner.kind, owner.name) == (job.kind, job.name) and owner.uid != job.uid
+    return record.job_object == job.job_name and not is_other

@@ -1,0 +1,416 @@
+"""Groups on the move: their pods leave, and their new cells are held until the owner's controller has made new ones.
+
+The steps of a plan come one after the other. Before anybody is evicted, the new cells are taken by a stand-in: a group
+without pods in Kubernetes, which nobody else can take for free. Cells that the group has itself are taken once it has
+left. When a new pod asks, the stand-in goes, and the pod's group gets the cells in the same moment. Everything ends
+without harm if something else happens than was planned: held cells are given back, and nobody else is evicted. Moves
+are not written down: a new leader knows bound pods alone, and schedules moved groups like any others.
+
+Not thread-safe.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hived.cells.state import Group, GroupState
+from hived.life.groups import bind_info_for, member_slots
+from hived.values.decisions import Bind, Wait
+from hived.values.errors import HivedError, UserError
+from hived.values.events import Offer
+from hived.values.specs import BindInfo, PodRequest, PodSpec
+from hived_extender.api.defrag import MoveState, MovingReport, PlannedPod
+from hived_extender.jobs.dialects.description import GangKey
+from hived_extender.kube.client import KubeError
+from hived_extender.kube_rules.demands import RuledPod
+from hived_extender.machine.announcements import Announcements
+from hived_extender.machine.cluster_cache import ClusterCache
+from hived_extender.machine.core import Core
+from hived_extender.machine.effects import EvictPod, Outbox
+from hived_extender.machine.gangs.gang import written_name
+from hived_extender.machine.notices import Reason
+from hived_extender.machine.pods import PodRecord, PodTable
+from hived_extender.machine.stand_ins import StandIns
+from hived_extender.machine.stimuli import MoveOrder, MovesAsked, MovesLookedAt, MovesStopped
+
+log = logging.getLogger(__name__)
+
+DEADLINE, AGAIN = "moves", "move-pod"
+TIMERS = (DEADLINE, AGAIN)
+
+FIRST_WAIT_S = 1.0
+LONGEST_WAIT_S = 30.0
+PENDING, LEAVING, RETURNING, DONE, GIVEN_UP = "pending", "leaving", "returning", "done", "given up"
+MOVING_REASON = "its group is being moved: its new cells are free once all its old pods have left"
+
+
+class _Move:
+    """An order that is being carried out. `stand_ins` hold cells."""
+
+    def __init__(self, order: MoveOrder) -> None:
+        self.order = order
+        self.state = PENDING
+        self.spec: PodSpec | None = None
+        self.namespace = ""
+        self.left: dict[str, float] = {}  # pods that have not left, by uid: how long to wait after the next refusal
+        self.stand_ins = StandIns()
+
+    @property
+    def is_over(self) -> bool:
+        """Is there nothing left to do?"""
+        return self.state in (DONE, GIVEN_UP)
+
+    def hold(self, core: Core, number: int) -> None:
+        """Have stand-ins take the new cells. Raises UserError, and holds nothing, if they cannot be had whole."""
+        becomes = self.order.becomes
+        if becomes is None or self.spec is None or self.stand_ins:
+            return
+        try:
+            self.stand_ins.take(core, number, self.order.group, self.namespace, self.spec, becomes)
+        except UserError:
+            self.stand_ins.release(core)
+            raise UserError(f"the new cells of {self.order.group} are not free any more", 409) from None
+
+    def is_alike(self, request: PodRequest) -> bool:
+        """Does a pod ask for what the group had that has left, whatever the group is called?"""
+        if self.spec is None:
+            return False
+        mine = replace(request.spec.of_group(""), leaf_cell_count=0)
+        theirs = replace(self.spec.of_group("", request.spec.ignore_suggested_nodes), leaf_cell_count=0)
+        return mine == theirs
+
+
+class Moves:
+    """See the module."""
+
+    def __init__(
+        self,
+        cache: ClusterCache,
+        outbox: Outbox,
+        announcements: Announcements,
+        own_grace: Callable[[PodRecord], int | None] = lambda record: None,
+    ) -> None:
+        """`own_grace` has the seconds that a pod gets to leave, None for its own."""
+        self._cache, self._outbox, self._announcements = cache, outbox, announcements
+        self._own_grace = own_grace
+        self._asked: MovesAsked | None = None
+        self._moves: list[_Move] = []
+        self._number = 0
+        self._state, self._reason = "none", ""
+        self._return_s = 0.0
+
+    def handlers(self) -> dict[type[Any], Callable[[Any], Any]]:
+        """The handler of each stimulus about moves."""
+        return {
+            MovesAsked: self.begin,
+            MovesStopped: lambda one: self.stop(one.reason),
+            MovesLookedAt: lambda one: self.report(),
+        }
+
+    # Questions
+
+    def report(self) -> MovingReport:
+        """The progress of the moves."""
+        who, vc = (self._asked.who, self._asked.vc) if self._asked is not None else ("", "")
+        moves = [MoveState(move.order.step, move.order.group, move.state) for move in self._moves]
+        return MovingReport(state=self._state, number=self._number, who=who, vc=vc, reason=self._reason, moves=moves)
+
+    def begin(self, asked: MovesAsked) -> MovingReport:
+        """Begin to carry these out. Raises UserError (409), and moves nobody, if the first step is impossible."""
+        core = self._cache.core
+        if core is None:
+            raise UserError("this replica does not lead", 503)
+        if self._state == "moving":
+            raise UserError("groups are being moved already: wait until that is over, or stop it", 409)
+        self._asked, self._moves, self._return_s = asked, [_Move(order) for order in asked.orders], asked.return_s
+        self._number += 1
+        self._state, self._reason = "moving", ""
+        self._begin_step(core)
+        self.look()
+        if self._state == "stopped":
+            raise UserError(self._reason, 409)
+        return self.report()
+
+    def stop(self, reason: str) -> MovingReport:
+        """Move nobody else, and give back what is held. Pods that were evicted come back like any others.
+
+        Returns a report of the state "none" if nothing is under way.
+        """
+        if self._state != "moving":
+            return MovingReport(reason="nothing is under way")
+        self._stop(reason)
+        return self.report()
+
+    # Questions of others
+
+    def refusal(self, record: PodRecord, request: PodRequest | None) -> Wait | None:
+        """Why a pod may not be placed now: its group is on its way out, and it would be kept in its old cells."""
+        names = (request.spec.group.name if request is not None else "", str(record.gang) if record.gang else None)
+        leaving = (move.order for move in self._moves if move.state == LEAVING)
+        if any(order.group == names[0] or order.gang == names[1] for order in leaving):
+            return Wait(MOVING_REASON)
+        return None
+
+    def is_held_for(self, record: PodRecord, request: PodRequest | None) -> bool:
+        """Are cells held for the group of this pod?"""
+        if record.gang is not None:
+            return bool(self._held_for_gang(record.gang))
+        return request is not None and self._returning(request) is not None
+
+    def answer(
+        self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None, *, commit: bool
+    ) -> Bind | Wait | None:
+        """The cells that are held for the group of a pod, which it has from now on; or why it has to wait for them.
+
+        Without `commit` the pod only learns whether it has to wait. None if nothing is held for it. Where Kubernetes
+        does not offer their nodes, or they are bad, they are held no longer. A gang of another dialect looks for its
+        cells itself, once they are held no longer.
+        """
+        if not self._moves:
+            return None
+        refusal = self.refusal(record, request)
+        if refusal is not None or not commit:
+            return refusal
+        if record.gang is not None:
+            self.give_to_gang(core, record.gang)
+            return None
+        move = self._returning(request)
+        if move is None or move.order.becomes is None:
+            return None
+        info = _own_info(move.order.becomes, request)
+        is_offered = offer is None or _is_offered(core, info, offer)
+        move.stand_ins.release(core)
+        move.state = DONE
+        if not is_offered or not _are_healthy(core, info):
+            log.warning("held cells are not offered any more", extra={"fields": {"group": move.order.group}})
+            return None
+        core.adopt(request, info)
+        if not core.has_all_cells(request.spec.group.name):
+            core.delete(request)
+            return None
+        return Bind(info)
+
+    def give_to_gang(self, core: Core, key: GangKey) -> None:
+        """A gang of another dialect is asked about: it takes what is held for it, as far as it finds it."""
+        for move in self._held_for_gang(key):
+            move.stand_ins.release(core)
+            move.state = DONE
+
+    # Events
+
+    def look(self) -> None:
+        """Go on, if everybody has left or come who should."""
+        core = self._cache.core
+        if core is None or self._state != "moving":
+            return
+        for move in self._moves:
+            if move.state == LEAVING and not core.has_group(move.order.group):
+                self._has_left(core, move)
+        taken = [move for move in self._moves if move.stand_ins.are_victims(core)]
+        if taken:
+            self._stop(f"cells held for {taken[0].order.group} are needed by a job of higher priority")
+        if self._state == "moving" and all(move.is_over or move.state == PENDING for move in self._moves):
+            if any(move.state == PENDING for move in self._moves):
+                self._begin_step(core)
+                self.look()
+            else:
+                self._end("done", "")
+
+    def time_came(self, kind: str, uid: str) -> None:
+        """A step has taken too long, or a pod that was not evicted is to be asked again."""
+        if kind == AGAIN:
+            self._evict(uid)
+            return
+        late = next((move for move in self._moves if move.state in (LEAVING, RETURNING)), None)
+        if late is not None:
+            what = "has not left" if late.state == LEAVING else "has not come back"
+            self._stop(f"{late.order.group} {what} in {self._return_s:g} s")
+
+    def wrote(self, effect: EvictPod, error: HivedError | None, *, is_current: bool) -> None:
+        """A pod was asked to leave, or that was refused: a disruption budget is respected, and asked again."""
+        move = next((one for one in self._moves if effect.pod.uid in one.left), None)
+        if error is None or move is None or not is_current or (isinstance(error, KubeError) and error.is_not_found):
+            return
+        wait_s = move.left[effect.pod.uid]
+        move.left[effect.pod.uid] = min(2 * wait_s, LONGEST_WAIT_S)
+        log.warning("pod not evicted", extra={"fields": {"pod": effect.pod.key, "reason": str(error)}})
+        self._outbox.wake_in((AGAIN, effect.pod.uid), wait_s)
+
+    def forget_all(self, reason: str) -> None:
+        """The state is gone, and what was held with it."""
+        for move in self._moves:
+            move.stand_ins.pods.clear()
+        self._stop(reason)
+
+    # Steps
+
+    def _begin_step(self, core: Core) -> None:
+        """Hold new cells, then let the groups of the next step leave."""
+        step = min(move.order.step for move in self._moves if move.state == PENDING)
+        moves = [move for move in self._moves if move.state == PENDING and move.order.step == step]
+        movable = self._asked.movable if self._asked is not None else frozenset[str]()
+        jobs = self._asked.jobs if self._asked is not None else frozenset[str]()
+        if jobs and not self._cache.pods.is_waiting(jobs):
+            self._stop("the job that wants the room does not wait any more")
+            return
+        try:
+            for move in moves:
+                _check(core, move, self._cache.pods, movable)
+            old = {leaf for move in moves for leaf in _leaves(move.order.was)}
+            for move in moves:
+                becomes = move.order.becomes
+                if becomes is not None and old.isdisjoint(_leaves_of(becomes)):
+                    move.hold(core, self._number)
+            self._check_rules(moves)
+        except UserError as error:
+            self._stop(error.message)
+            return
+        for move in moves:
+            move.state = LEAVING
+            for uid in move.left:
+                self._tell(uid, move)
+                self._evict(uid)
+        self._outbox.wake_in((DEADLINE, ""), self._return_s)
+
+    def _check_rules(self, moves: Sequence[_Move]) -> None:
+        """Raise UserError unless Kubernetes would take all pods of a step to their new nodes once they have left.
+
+        A new pod is taken to ask for what the old one asks for. Pods that ignore offers are not held to rules.
+        """
+        residents, offers = self._cache.nodes.residents, self._cache.offers
+        coming: list[tuple[RuledPod, str]] = []
+        for move in moves:
+            becomes = move.order.becomes
+            if becomes is None or move.spec is None or move.spec.ignore_suggested_nodes:
+                continue
+            records = [record for uid in move.left if (record := self._cache.pods.get(uid)) is not None]
+            records.sort(key=lambda one: 0 if one.request is None else one.request.spec.leaf_cell_count)
+            places = [place for size in becomes.members for place in size]
+            for record, place in zip(records, places, strict=False):
+                if (resident := residents.get(record.uid)) is not None:
+                    if resident.pod.demands.beyond:
+                        raise UserError(
+                            f"only kube-scheduler knows whether node {place.node} would take {record.key}: "
+                            f"{resident.pod.demands.beyond}",
+                            409,
+                        )
+                    coming.append((resident.pod, place.node))
+        gone = {*residents.leaving, *(uid for move in moves for uid in move.left)}
+        with residents.supposing(gone, {}):
+            refusal = offers.refusal_in_turn(coming)
+        if refusal is not None:
+            node, reasons = refusal
+            groups = ", ".join(move.order.group for move in moves)
+            raise UserError(f"node {node} would not take the pods of {groups}: {', '.join(reasons)}", 409)
+
+    def _has_left(self, core: Core, move: _Move) -> None:
+        self._drop_timers(move)
+        if move.order.becomes is None:
+            move.state = DONE
+            return
+        try:
+            move.hold(core, self._number)
+            move.state = RETURNING
+            self._outbox.wake_in((DEADLINE, ""), self._return_s)
+        except UserError as error:
+            self._stop(error.message)
+
+    def _evict(self, uid: str) -> None:
+        record = self._cache.pods.get(uid)
+        if record is not None and self._state == "moving" and not record.seen.is_leaving:
+            self._outbox.send(EvictPod(record.named, by_force=False, is_move=True, grace_s=self._own_grace(record)))
+
+    def _tell(self, uid: str, move: _Move) -> None:
+        record, asked = self._cache.pods.get(uid), self._asked
+        if record is not None and asked is not None:
+            where = "its new cells are held for it" if move.order.becomes is not None else "it has to wait"
+            text = f"moved to make room in virtual cluster {asked.vc}; {where}"
+            self._announcements.say(record, Reason.MOVED, text)
+
+    def _stop(self, reason: str) -> None:
+        if self._state != "moving":
+            return
+        core = self._cache.core
+        for move in self._moves:
+            if core is not None:
+                move.stand_ins.release(core)
+            if not move.is_over:
+                move.state = GIVEN_UP
+        self._end("stopped", reason)
+
+    def _end(self, state: str, reason: str) -> None:
+        self._state, self._reason = state, reason
+        self._outbox.timers.drop((DEADLINE, ""))
+        for move in self._moves:
+            self._drop_timers(move)
+        log.info("moves are over", extra={"fields": {"groups": len(self._moves), "reason": reason}})
+
+    def _drop_timers(self, move: _Move) -> None:
+        for uid in move.left:
+            self._outbox.timers.drop((AGAIN, uid))
+        move.left = {}
+
+    # Pods that come back
+
+    def _returning(self, request: PodRequest) -> _Move | None:
+        """The move whose cells are for a pod: of its group; of a pod without a named group, by what it asks for."""
+        held = [move for move in self._moves if move.state == RETURNING and not move.order.gang]
+        name = request.spec.group.name
+        names = (name, written_name(request.namespace, name))  # the second: a bare name ends with its last pod
+        for move in held:
+            if move.order.group in names and move.namespace == request.namespace and move.is_alike(request):
+                return move
+        if request.spec.group.name != f"{request.namespace}/{request.name}":
+            return None
+        unnamed = (move for move in held if move.order.group.startswith(f"{request.namespace}/"))
+        return next((move for move in unnamed if move.is_alike(request)), None)
+
+    def _held_for_gang(self, key: GangKey) -> list[_Move]:
+        return [move for move in self._moves if move.state == RETURNING and move.order.gang == str(key)]
+
+
+def _check(core: Core, move: _Move, pods: PodTable, movable: Collection[str]) -> None:
+    """Raise UserError unless the group is where the plan has it, and may be moved; note its pods."""
+    order, group = move.order, core.state.groups.get(move.order.group)
+    if group is None or group.state is not GroupState.ALLOCATED:
+        raise UserError(f"{order.group} is not what it was: it does not run, or has to leave for others", 409)
+    records = _records(group, pods)
+    places = {(one.place.node, one.place.info.leaf_cell_indices) for one in records if one.place.info is not None}
+    if places != {(place.node, place.cells) for place in order.was}:
+        raise UserError(f"{order.group} is not where it was when the plan was made", 409)
+    if group.spec.virtual_cluster not in movable and not all(one.progress.may_move for one in records):
+        raise UserError(f"{order.group} does not allow to be moved any more", 409)
+    move.spec, move.namespace = group.spec, records[0].namespace
+    move.left = {record.uid: FIRST_WAIT_S for record in records}
+
+
+def _own_info(becomes: BindInfo, request: PodRequest) -> BindInfo:
+    """The placement as a pod of the group has it that comes first."""
+    slot = member_slots(request.spec.group.members, request.spec.leaf_cell_count).start
+    return bind_info_for(becomes.members, slot, becomes.cell_chain)
+
+
+def _records(group: Group, pods: PodTable) -> list[PodRecord]:
+    uids = dict.fromkeys(pod.uid for pod in group.holders if pod is not None)
+    return [record for uid in uids if (record := pods.get(uid)) is not None]
+
+
+def _leaves(places: Iterable[PlannedPod]) -> set[tuple[str, int]]:
+    return {(place.node, cell) for place in places for cell in place.cells}
+
+
+def _leaves_of(info: BindInfo) -> set[tuple[str, int]]:
+    return {(one.node, cell) for size in info.members for one in size for cell in one.leaf_cell_indices}
+
+
+def _is_offered(core: Core, info: BindInfo, offer: Offer) -> bool:
+    """Does Kubernetes offer the node of every pod, as it is?"""
+    index = core.state.topology.node_index
+    nodes = [index[one.node] for size in info.members for one in size]
+    return len(nodes) == len(offer.nodes) and all(bool(offer.nodes[slot, node]) for slot, node in enumerate(nodes))
+
+
+def _are_healthy(core: Core, info: BindInfo) -> bool:
+    index, bad = core.state.topology.node_index, core.state.cells.node_bad
+    return not any(bad[index[one.node]] for size in info.members for one in size)

@@ -1,0 +1,338 @@
+"""News about one pod, and the moments to tell them. No clock, no thread: moments are seconds of any one clock.
+
+A pod that waits for a moment only is not worth a word: nothing is written until the wait has lasted for `hold_s`, and
+then the latest reason. Later changes of the reason are written at intervals, the same reason is counted. Writes about
+one pod are rate-limited by a token bucket. They must flood neither the API server nor kube-scheduler, which tries a
+waiting pod again whenever anything of it changes, its conditions included.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import InitVar, dataclass, field
+from enum import Enum
+
+import msgspec
+
+from hived_extender.jobs.annotations import PREFIX
+from hived_extender.jobs.wire import PodCondition
+from hived_extender.kube.events import NORMAL, WARNING
+
+CONDITION_TYPE = PREFIX + "CellsAllocated"
+"""The condition that we write into the status of pods."""
+
+
+class Reason(Enum):
+    """Why an event is written; people see the values.
+
+    The text names the victims that have to leave (PREEMPTING) or cannot be evicted (PREEMPTION_BLOCKED). It has the
+    wrong annotation and its rule (INVALID_SPEC, or IGNORED_ANNOTATION if the pod goes on without it), or the reason why
+    nobody may bind the pod (NOT_HANDLED).
+    """
+
+    WAITING = "Waiting"
+    PREEMPTING = "Preempting"
+    PREEMPTION_BLOCKED = "PreemptionBlocked"
+    INVALID_SPEC = "InvalidSpec"
+    SCHEDULED = "Scheduled"
+    LAZY_PREEMPTED = "LazyPreempted"
+    UNACCOUNTED = "Unaccounted"
+    RESTORED = "Restored"
+    PREEMPTED = "Preempted"
+    MOVED = "Moved"
+    GANG_TIMED_OUT = "GangTimedOut"
+    FOREIGN_DEVICES = "ForeignDevices"
+    DEVICES_MISSING = "DevicesMissing"
+    NOT_HANDLED = "NotHandled"
+    FORCED_BINDING = "ForcedBinding"
+    IGNORED_ANNOTATION = "IgnoredAnnotation"
+
+    @property
+    def event_type(self) -> str:
+        """Waiting for one's turn is no cause for alarm."""
+        return NORMAL if self in _ORDINARY else WARNING
+
+    @property
+    def has_cells(self) -> bool | None:
+        """Has the pod its cells? None if the reason does not tell."""
+        return False if self in _EXCLUSIVE else True if self in _HAVE_CELLS else None
+
+    @property
+    def is_pending(self) -> bool:
+        """True of a pod that has no node; of no interest once it has one."""
+        return self in _PENDING
+
+
+_ORDINARY = frozenset({Reason.WAITING, Reason.PREEMPTING, Reason.SCHEDULED, Reason.RESTORED, Reason.MOVED})
+_PENDING = frozenset(
+    {
+        Reason.WAITING,
+        Reason.PREEMPTING,
+        Reason.PREEMPTION_BLOCKED,
+        Reason.INVALID_SPEC,
+        Reason.GANG_TIMED_OUT,
+        Reason.NOT_HANDLED,
+    }
+)
+_PATIENT = frozenset({Reason.WAITING, Reason.PREEMPTING})
+# Each of these ends the others.
+_EXCLUSIVE = frozenset({Reason.WAITING, Reason.PREEMPTING, Reason.INVALID_SPEC})
+
+_HAVE_CELLS = frozenset({Reason.SCHEDULED, Reason.RESTORED, Reason.LAZY_PREEMPTED})
+
+ALLOCATED = "Allocated"
+"""The reason of the condition of a pod that has its cells."""
+
+CONDITION_REASONS = (*sorted(reason.value for reason in _EXCLUSIVE), ALLOCATED, Reason.LAZY_PREEMPTED.value)
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """A condition of type CONDITION_TYPE."""
+
+    is_true: bool
+    reason: str
+    message: str
+
+    @classmethod
+    def read(cls, condition: PodCondition | None) -> "Condition | None":
+        """As a pod has it."""
+        if condition is None:
+            return None
+        return cls(condition.status == "True", condition.reason or "", condition.message or "")
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How often one pod may be written about.
+
+    A pod waits for `hold_s` seconds before that is told; another reason to wait is told `change_s` after the last one
+    at the earliest, the same words every `repeat_s` seconds at most. Tokens: `burst` to begin with, one more every
+    `refill_s`; telling costs one. Repeats leave `reserve` tokens to other words. Burst and refill are those of the
+    event recorder that Kubernetes' own components use.
+    """
+
+    hold_s: float = 1.5
+    change_s: float = 5.0
+    repeat_s: float = 10.0
+    burst: int = 25
+    refill_s: float = 300.0
+    reserve: int = 12
+
+
+class Notice(msgspec.Struct):
+    """Something that was said `times` times since it was last told, first at `since_s` (seconds of the epoch)."""
+
+    reason: Reason
+    message: str
+    times: int
+    since_s: float
+
+
+class Due(msgspec.Struct):
+    """The events and the condition of a pod that are to be written now."""
+
+    notices: list[Notice] = msgspec.field(default_factory=list)
+    condition: Condition | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.notices) or self.condition is not None
+
+    @property
+    def is_of_wait(self) -> bool:
+        """Whether it tells that the pod waits."""
+        is_denied = self.condition is not None and not self.condition.is_true
+        return is_denied or any(notice.reason in _PATIENT for notice in self.notices)
+
+
+class Announced(msgspec.Struct, frozen=True):
+    """How many of some notices were written, or never can be, and what is known of the condition if it `has_looked`.
+
+    Where the API server `is_away`, the rest may be written later. `stored` is the condition, unless it is not known
+    whether a write succeeded. `is_gone` says that there is no such object any more.
+    """
+
+    notice_count: int
+    has_looked: bool = False
+    stored: Condition | None = None
+    is_stored_known: bool = True
+    is_away: bool = False
+    is_gone: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class PodNotices:
+    """The news about one pod, told and untold. Not thread-safe.
+
+    `stored` is the pod's condition on the API server as far as we know, None until a watch shows one; `is_stored_known`
+    is False after a write of which we do not know whether it succeeded. `about` is the kind of object, where it is no
+    pod.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    pace: Pace
+    made_at: InitVar[float]
+    about: str = "Pod"
+    stored: Condition | None = None
+    is_stored_known: bool = True
+    is_gone: bool = False
+    _waits_since: float = math.inf
+    _wait_told_at: float = -math.inf
+    _tokens: float = field(init=False)
+    _at: float = field(init=False)
+    _notices: dict[Reason, Notice] = field(default_factory=dict)
+    _told: dict[Reason, tuple[str, float]] = field(default_factory=dict)
+    _wanted: Condition | None = None
+    _is_stored_ours: bool = False
+    _may_be_stored: bool = False
+    _is_settled: bool = False
+
+    def __post_init__(self, made_at: float) -> None:
+        self._tokens, self._at = float(self.pace.burst), made_at
+
+    @property
+    def notice_count(self) -> int:
+        """Events that are yet to be written."""
+        return len(self._notices)
+
+    @property
+    def is_said_to_wait(self) -> bool:
+        """Whether the condition denies that the pod has cells, and nobody wants it to say anything else."""
+        return self.stored is not None and not self.stored.is_true and self._wanted is None
+
+    @property
+    def refusal(self) -> str:
+        """Why the pod has no cells, by the condition that is wanted, or stored; "" if none denies that it has any."""
+        condition = self._wanted or self.stored
+        return "" if condition is None or condition.is_true else condition.message
+
+    def say(self, reason: Reason, message: str, since_s: float, now: float) -> None:
+        """Something happened, or is still as it was; `since_s` is a time that people can read, `now` our clock's."""
+        self._waits_since = min(self._waits_since, now) if reason.is_pending else math.inf
+        self._is_settled = not reason.is_pending and (self._is_settled or reason is Reason.SCHEDULED)
+        for other in tuple(self._notices):
+            if (self._is_settled and other.is_pending) or (reason in _EXCLUSIVE and other in _EXCLUSIVE - {reason}):
+                del self._notices[other]
+        self._put(Notice(reason, message, 1, since_s))
+
+    def place(self) -> None:
+        """The pod has a place: that it waited is not worth telling any more, unless it was told."""
+        self._waits_since = math.inf
+        if self._wanted is not None and not self._wanted.is_true:
+            self._wanted = None
+        for reason in [reason for reason in self._notices if reason.is_pending]:
+            del self._notices[reason]
+
+    def take_back(self) -> None:
+        """The reason to wait that was said last holds no more, and there is no other one: it is not worth telling.
+
+        The next one is told as if this one had been: the pod waits on.
+        """
+        if self._notices.pop(Reason.WAITING, None) is not None and self._wanted is not None:
+            self._wanted = self._wanted if self._wanted.reason != Reason.WAITING.value else None
+
+    def want(self, condition: Condition, now: float) -> None:
+        """The pod's condition should say this."""
+        self._wanted = condition
+        self._waits_since = math.inf if condition.is_true else min(self._waits_since, now)
+
+    def observe(self, condition: Condition | None) -> None:
+        """A watch shows this condition; what we wrote or read ourselves is more recent."""
+        if not self._is_stored_ours:
+            self.know(condition)
+            self._is_stored_ours = False
+
+    def know(self, condition: Condition | None) -> None:
+        """This condition was read or written just now."""
+        self.stored, self.is_stored_known, self._is_stored_ours = condition, True, True
+        self._may_be_stored = condition is not None
+
+    def doubt(self) -> None:
+        """Writing the condition failed, or did it?"""
+        self.is_stored_known, self._may_be_stored = False, True
+
+    def leave(self) -> None:
+        """The pod is gone: only what befell it is still worth telling."""
+        self.is_gone = True
+        self.place()
+        self._wanted = None
+
+    def due_at(self) -> float:
+        """When there is something to tell; infinity if never."""
+        moments = [self._notice_due_at(notice) for notice in self._notices.values()]
+        return min([*moments, self._condition_due_at()])
+
+    def take(self, now: float) -> Due:
+        """The news that is due; to be followed by `wrote`."""
+        notices = [notice for notice in self._notices.values() if self._notice_due_at(notice) <= now]
+        for notice in notices:
+            del self._notices[notice.reason]
+        taken = Due(notices, self._wanted if self._condition_due_at() <= now else None)
+        if taken.is_of_wait:
+            self._wait_told_at = now
+        if any(one.reason is not Reason.SCHEDULED for one in notices) or (
+            taken.condition is not None and not taken.condition.is_true
+        ):
+            gained = (now - self._at) / self.pace.refill_s
+            self._tokens, self._at = min(self.pace.burst, self._tokens + gained) - 1, now
+        return taken
+
+    def wrote(self, notices: Sequence[Notice], found: Announced, now: float) -> None:
+        """Some of the notices were written, and of the condition this is known."""
+        for notice in notices[: found.notice_count]:
+            self._told[notice.reason] = notice.message, now
+        for notice in notices[found.notice_count :]:
+            self._put_back(notice)
+        if found.has_looked and found.is_stored_known:
+            self.know(found.stored)
+        elif found.has_looked:
+            self.doubt()
+        if found.is_gone:
+            self.leave()
+
+    def _put_back(self, notice: Notice) -> None:
+        """A notice could not be written now. It is dropped if it is out of date by now."""
+        newer = self._notices.get(notice.reason)
+        if notice.reason in _PATIENT:
+            self._wait_told_at = -math.inf
+        if newer is None:
+            is_over = notice.reason in _EXCLUSIVE and bool(self._notices.keys() & _EXCLUSIVE)
+            if not (is_over or (notice.reason.is_pending and (self._is_settled or self.is_gone))):
+                self._notices[notice.reason] = notice
+        elif newer.message == notice.message:
+            newer.times += notice.times
+            newer.since_s = notice.since_s
+
+    def _put(self, notice: Notice) -> None:
+        same = self._notices.get(notice.reason)
+        if same is not None and same.message == notice.message:
+            same.times += 1
+        else:
+            self._notices[notice.reason] = notice
+
+    def _notice_due_at(self, notice: Notice) -> float:
+        message, told_at = self._told.get(notice.reason, ("", -math.inf))
+        is_repeat = told_at > -math.inf and message == notice.message
+        repeat_at = told_at + self.pace.repeat_s if is_repeat else -math.inf
+        if notice.reason is Reason.SCHEDULED:
+            return repeat_at
+        if notice.reason in _PATIENT:
+            repeat_at = max(repeat_at, self._wait_due_at())
+        return max(repeat_at, self._affordable_at(self.pace.reserve + 1 if is_repeat else 1))
+
+    def _condition_due_at(self) -> float:
+        wanted = self._wanted
+        if wanted is None or (self.is_stored_known and wanted == self.stored):
+            return math.inf
+        if wanted.is_true:
+            # That a pod has its cells goes without saying, unless it said the opposite.
+            return -math.inf if self._may_be_stored or wanted.reason != ALLOCATED else math.inf
+        if wanted.reason == Reason.INVALID_SPEC.value:
+            return self._affordable_at(1)
+        return max(self._wait_due_at(), self._affordable_at(1))
+
+    def _wait_due_at(self) -> float:
+        return max(self._waits_since + self.pace.hold_s, self._wait_told_at + self.pace.change_s)
+
+    def _affordable_at(self, tokens: int) -> float:
+        missing = tokens - self._tokens
+        return self._at + missing * self.pace.refill_s if missing > 0 else -math.inf

@@ -1,0 +1,618 @@
+"""The nodes that Kubernetes offers to pods that wait, as the core wants them.
+
+kube-scheduler names the nodes that its own filters leave when it asks about a pod: that is final, but only for that
+moment. Nodes that are full are not among them, although a preemption may empty them; and a node on which something has
+changed since may be offered the next time. For both cases the node rules say which nodes no change of pods can make
+fit. Not thread-safe: the service calls everything under its lock.
+"""
+
+import dataclasses
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import islice
+from weakref import WeakKeyDictionary
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+from msgspec.structs import replace
+
+from hived.cells.topology import NO_CELL, Topology
+from hived.values.events import Offer
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
+from hived_extender.jobs.node_names import Mask
+from hived_extender.kube_rules.demands import Demands, NamespaceLabels, RuledPod
+from hived_extender.kube_rules.mates import Surroundings, mate_rules
+from hived_extender.kube_rules.nodes import NOT_THERE, NodeRules, RuledNode
+from hived_extender.kube_rules.residents import Residents, takers
+from hived_extender.kube_rules.selectors import CPU, PODS
+from hived_extender.machine.certificates import NO_NODE
+from hived_extender.machine.pods import KubeOffer, Offered, PodRecord
+from hived_extender.machine.shares import Shares
+
+NAMED_RULES = 4
+"""Rules that a message names, each with one of its nodes."""
+
+EXPLAINED_NODES = 64
+"""Refused nodes of which the rule is looked up for a message."""
+
+
+MOST_KEPT = 256
+"""Kinds of pods of which answers are kept."""
+
+
+class _Latest(msgspec.Struct, frozen=True):
+    """The last offer to any pod with some demands, and that pod's namespace and labels."""
+
+    offered: Offered
+    namespace: str
+    labels: Mapping[str, str]
+
+
+class Offers:
+    """For the configured nodes of one topology; without one, for no nodes at all."""
+
+    def __init__(
+        self,
+        topology: Topology | None,
+        nodes: Iterable[RuledNode],
+        residents: Residents,
+        devices: Collection[str],
+        before: "Offers | None" = None,
+        namespace_labels: NamespaceLabels | None = None,
+        spec: ClusterSpec | None = None,
+    ) -> None:
+        """`nodes` are all that are there, `residents` the pods that have one, `devices` the resources that leaf cells
+        stand for; `before` are the offers of another configuration, perhaps of the same nodes, and have been told
+        of them. Cost O(nodes + leaf cells), for the same nodes O(leaf cells).
+        """
+        self._names = topology.node_names if topology is not None else ()
+        self._index = {name: index for index, name in enumerate(self._names)}
+        self._has_topology = topology is not None
+        is_same = before is not None and before._has_topology and before._names == self._names
+        self._rules: NodeRules = before._rules if before is not None and is_same else NodeRules(self._names)
+        for node in () if is_same else nodes:
+            self._rules.put(node)
+        leaves = _leaf_counts(topology)
+        self._leaf_count = int(leaves.sum())
+        self._around = Surroundings(
+            self._rules,
+            leaves,
+            residents,
+            devices,
+            namespace_labels={} if namespace_labels is None else namespace_labels,
+        )
+        self.shares = None if spec is None or topology is None else Shares(spec, topology, leaves, devices)
+        """The shares of nodes that borrowers get."""
+        self.keeps_shares = True
+        self._count = 0
+        self._changed: npt.NDArray[np.int64] = np.zeros(len(self._names), np.int64)  # `_count` at its last change
+        if before is not None and is_same:
+            self._count, self._changed = before._count, before._changed
+        self._all = np.ones(len(self._names), np.bool_)
+        self._none = np.zeros(len(self._names), np.bool_)
+        self._everywhere: dict[int, Offer] = {}  # by the number of pods; each is a view of the two rows above
+        self._told: dict[Demands, str] = {}
+        self._emptied: dict[Demands, Mask] = {}
+        self._enough: dict[Demands, Mask] = {}
+        self._enough_at = 0  # `Residents.changes` when they were found out
+        self._emptied_at = 0  # `Residents.lasting_changes` when they were found out
+        self._latest: WeakKeyDictionary[Demands, _Latest] = WeakKeyDictionary()
+
+    # Changes
+
+    def put(self, node: RuledNode) -> bool:
+        """A node is like this now; returns whether anything changed that rules look at.
+
+        Before the first term nobody asks: that begins with all nodes.
+        """
+        if not self._has_topology:
+            return False
+        is_changed = self._rules.put(node)
+        if is_changed:
+            self._forget_answers()
+            self.changed(node.name)
+        return is_changed
+
+    def remove(self, name: str) -> None:
+        """A node is gone."""
+        self._rules.remove(name)
+        self._forget_answers()
+
+    def changed(self, node: str) -> None:
+        """A pod has left the node, or its health or something else changed: it may be offered to whom it was not."""
+        index = self._index.get(node)
+        if index is not None:
+            self._count += 1
+            self._changed[index] = self._count
+
+    def take(self, record: PodRecord, mask: Mask | None) -> None:
+        """kube-scheduler has asked about a pod, and offers these nodes; None for all."""
+        offered = self.note(record, mask)
+        is_probe = mask is not None and int(mask.sum()) <= 1  # all others may follow
+        if record.ruled is not None and not is_probe:
+            self._latest[record.ruled.demands] = _Latest(offered, record.ruled.namespace, record.ruled.labels)
+
+    def note(self, record: PodRecord, mask: Mask | None) -> Offered:
+        """The same, for this record alone."""
+        mask = self._all if mask is None else mask
+        offered, refused = Offered(mask, self._count), record.offer.refused
+        if refused is not None and (refused.mask & mask).any():
+            refused = Offered(refused.mask & ~mask, refused.moment)
+        record.offer = KubeOffer(offered, refused, record.offer.is_doubted)
+        return offered
+
+    def refuse(self, record: PodRecord, node: str) -> None:
+        """Nobody is in the pod's way on this node, where its cells are, and kube-scheduler does not offer it.
+
+        That holds until something about the node changes. Until then others are not preempted for this pod: it is not
+        known what keeps it away.
+        """
+        refused = self._refused(record)
+        refused = self._none.copy() if refused is None else refused.copy()
+        refused[self._index[node]] = True
+        record.offer = replace(record.offer, refused=Offered(refused, self._count))
+
+    # Questions
+
+    def includes(self, record: PodRecord, node: str) -> bool:
+        """Did kube-scheduler offer the node to the pod when it asked last?"""
+        index = self._index.get(node)
+        return index is not None and (latest := record.offer.latest) is not None and bool(latest.mask[index])
+
+    def of(
+        self,
+        request: PodRequest,
+        members: Sequence[PodRecord],
+        *,
+        exact: PodRecord | None = None,
+        candidates: Mask | None = None,
+        others_leave: bool = False,
+    ) -> Offer | None:
+        """The offer to a request with one slot for each of `members`, or whose first member speaks for all slots.
+
+        kube-scheduler asks about the pod `exact` at this moment. Others are taken to be offered what pods alike were
+        when they were asked about last, and nodes on which something has changed since; it will say so when it asks
+        about them. None if the pods may use any node, or are more than there are leaf cells. Cost O(slots x nodes),
+        and O(slots + nodes) where pods are alike and were not asked about one by one.
+
+        candidates : the nodes that kube-scheduler could clear by preempting; it has just found no other
+        others_leave : also for opportunistic pods, for whom nobody is preempted
+        """
+        spec = request.spec
+        if self._is_too_large(spec) or (spec.ignore_suggested_nodes and not self._is_borrower(spec)):
+            return None
+        rows: dict[Hashable, tuple[Mask, Mask]] = {}
+        kinds = [self._kind(record, exact) for record in members]
+        for kind, record in zip(kinds, members, strict=True):
+            if kind not in rows:
+                mask = self._nodes(record, exact)
+                if candidates is not None:
+                    mask = mask & ~candidates
+                clears = others_leave or spec.priority > OPPORTUNISTIC_PRIORITY
+                rows[kind] = mask, self._clearable(record, candidates) > mask if clears else self._none
+        found = [rows[kind] for kind in kinds]
+        nodes, after = [mask for mask, _ in found], [mask for _, mask in found]
+        sizes = _sizes(spec)
+        if self._is_borrower(spec):
+            if spec.ignore_suggested_nodes:
+                nodes = [self._all] * len(nodes)
+            nodes = self._within_share(nodes, members, sizes)
+            if spec.ignore_suggested_nodes and all(mask.all() for mask in nodes):
+                return None
+        if len(sizes) != len(members):
+            count = len(sizes)
+            nodes, after, members = nodes[:1] * count, after[:1] * count, [members[0]] * count
+        pods = [record.ruled for record in members if record.ruled is not None]
+        offer = Offer(_rows(nodes), _rows(after))
+        if not len(pods) == len(sizes) > 1:
+            return offer
+        emptied = np.asarray(offer.after.any(axis=0) & ~offer.nodes.any(axis=0))
+        return dataclasses.replace(offer, rules=mate_rules(pods, sizes, replace(self._around, emptied=emptied)))
+
+    def once_left(self, request: PodRequest, members: Sequence[PodRecord], before: Offer, left: Mask) -> Offer:
+        """The offer while `Residents.supposing` says that pods have left some nodes, from the one before.
+
+        left : bool, shape (nodes,); where they ran. All nodes are looked at for a pod with rules about its neighbours.
+        """
+        rows: dict[Hashable, Mask] = {}
+        found: list[Mask] = []
+        sizes, residents = _sizes(request.spec), self._around.residents
+        for slot in range(len(sizes)):
+            record = members[slot] if len(members) == len(sizes) else members[0]
+            key = self._kind(record), before.nodes[slot].tobytes() if len(members) > 1 else b""
+            if key not in rows:
+                ruled, nodes = record.ruled, before.nodes[slot]
+                again = left
+                if ruled is not None and (ruled.demands.has_neighbour_rules or residents.repelling):
+                    again = self._all
+                rows[key] = (nodes & ~left) | self._room_now(record, again & self.could_clear(record, before, slot))
+            found.append(rows[key])
+        pods = [record.ruled for record in members if record.ruled is not None]
+        offer = Offer(_rows(found), np.zeros((len(sizes), len(self._names)), np.bool_))
+        if not len(pods) == len(sizes) > 1:
+            return offer
+        return dataclasses.replace(offer, rules=mate_rules(pods, sizes, self._around))
+
+    def could_clear(self, record: PodRecord, offer: Offer, slot: int) -> Mask:
+        """The nodes that no rule keeps a pod from for good, whoever runs there now.
+
+        For a pod with rules that only kube-scheduler knows, these are no other nodes than it offers.
+        """
+        if record.ruled is None:
+            return self._all
+        if record.ruled.demands.beyond:
+            return np.asarray((offer.nodes[slot] & self._offered_last(record)) | offer.after[slot])
+        mask, refused = self._rules.mask(record.ruled.demands), self._refused(record)
+        return mask if refused is None else self._none
+
+    def _offered_last(self, record: PodRecord) -> Mask:
+        """The nodes that kube-scheduler offered when it asked about the pod last; none before."""
+        return self._none if record.offer.latest is None else record.offer.latest.mask
+
+    def refusals_on(self, pod: RuledPod, nodes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Why Kubernetes' rules keep a pod from some nodes at this moment; () where they do not."""
+        around = self._around
+        found = takers(pod, nodes, self._rules.present, around.residents, around.namespace_labels)
+        return {name: () if refusal is None else refusal.reasons for name, refusal in found.items()}
+
+    def refusal_in_turn(self, pods: Sequence[tuple[RuledPod, str]]) -> tuple[str, tuple[str, ...]] | None:
+        """A node that would not take its pod, with the reasons, whatever the order in which these come; None if all
+        would be taken. Nodes that are not there take none.
+        """
+        placed: dict[str, tuple[str, RuledPod]] = {}
+        while pods:
+            waiting: list[tuple[RuledPod, str]] = []
+            first: tuple[str, tuple[str, ...]] | None = None
+            for pod, node in pods:
+                with self._around.residents.supposing((), placed):
+                    refusal = self.refusals_on(pod, [node]).get(node, (NOT_THERE,))
+                if refusal == ():
+                    placed[f"#{len(placed)}"] = node, pod
+                else:
+                    first = first or (node, refusal)
+                    waiting.append((pod, node))
+            if len(waiting) == len(pods):
+                return first
+            pods = waiting
+        return None
+
+    def take_beside(self, records: Sequence[PodRecord], placed: Mapping[str, tuple[str, RuledPod]]) -> bool:
+        """Would nodes take pods without cells, all together, beside pods that come to theirs (by uid)?
+
+        The largest choose first, each the node on which least CPU would be left. So it may say no where another choice
+        would do. Cost O(pods x nodes) of array work.
+        """
+        residents, come = self._around.residents, dict(placed)
+        for record in sorted(records, key=_cpu, reverse=True):
+            if record.ruled is None:
+                continue
+            with residents.supposing((), come):
+                mask = self._nodes(record, None)
+                left = self._rules.allocatable(CPU) - residents.requested(CPU, len(self._names))
+            if not mask.any():
+                return False
+            fullest = int(np.where(mask, left, np.iinfo(np.int64).max).argmin())
+            come[record.uid] = self._names[fullest], record.ruled
+        return True
+
+    @property
+    def pods_moment(self) -> Hashable:
+        """Another value whenever other pods have nodes."""
+        return self._around.residents.changes
+
+    @property
+    def nodes(self) -> Mapping[str, RuledNode]:
+        """All nodes that are there, by name; not to be changed."""
+        return self._rules.present
+
+    @property
+    def namespace_labels(self) -> NamespaceLabels:
+        """The labels of namespaces, as far as they are known."""
+        return self._around.namespace_labels
+
+    @property
+    def changes(self) -> int:
+        """Another number once something has changed about a node."""
+        return self._count
+
+    def excluding(self, pod: RuledPod) -> list[str]:
+        """The uids of the pods that required anti-affinity keeps a pod apart from, its own or theirs."""
+        residents, labels = self._around.residents, self._around.namespace_labels
+        found = dict[str, None]()
+        for term in pod.demands.anti_affinity:
+            found.update(dict.fromkeys(residents.uids_meant(term, labels)))
+        for uid, other in residents.repelling.items():
+            if any(pod.is_meant(term, labels, in_doubt=True) for term in other.pod.demands.anti_affinity):
+                found[uid] = None
+        return list(found)
+
+    def everywhere(self, request: PodRequest) -> Offer | None:
+        """All nodes to each pod of a request; None as `of`. Cost O(1)."""
+        if request.spec.ignore_suggested_nodes or self._is_too_large(request.spec):
+            return None
+        slots = sum(member.pod_count for member in request.spec.group.members)
+        if slots not in self._everywhere:
+            shape = slots, len(self._names)
+            self._everywhere[slots] = Offer(np.broadcast_to(self._all, shape), np.broadcast_to(self._none, shape))
+        return self._everywhere[slots]
+
+    def could_take(self, members: Sequence[PodRecord]) -> Mask:
+        """The nodes that could take each of these pods once others leave; bool, shape (members, nodes).
+
+        For pods with rules that only kube-scheduler knows, these are no other nodes than it offers. Of a borrower they
+        are those where it asks for no more than its cells' share.
+        """
+        rows: dict[Hashable, Mask] = {}
+        keys = [(self._kind(one), self._borrowed(one)) for one in members]
+        for one, key in zip(members, keys, strict=True):
+            if key not in rows:
+                mask = self._none if one.ruled and one.ruled.demands.beyond else self._fit(one)
+                if key[1][0] and one.ruled is not None and self.shares is not None:
+                    mask = mask & self.shares.allow(self._rules, one.ruled.demands, *key[1])
+                rows[key] = mask
+        return _rows([rows[key] for key in keys])
+
+    def has_node(self, record: PodRecord) -> bool:
+        """Is there a node that the rules of nodes do not keep the pod away from for good?"""
+        demands = record.ruled.demands if record.ruled is not None else None
+        return demands is None or bool(self._rules.mask(demands).any())
+
+    def moment(self, members: Iterable[PodRecord]) -> Hashable:
+        """Another value whenever the nodes that are offered to these pods may be others."""
+        known = {record.ruled.demands: None for record in members if record.ruled is not None}
+        latest = [self._latest[demands].offered.mask.tobytes() for demands in known if demands in self._latest]
+        doubted = [record.offer.is_doubted for record in members]
+        return id(self), self._count, tuple(doubted), hash(tuple(latest))
+
+    def refusals(self, record: PodRecord) -> str:
+        """Which rules of which nodes keep the pod away for good, in short; "" if none is known."""
+        demands = record.ruled.demands if record.ruled is not None else None
+        if over := self.over_share(record):
+            return over
+        if demands is None or (mask := self._rules.mask(demands)).all():
+            return ""
+        if demands not in self._told:
+            if len(self._told) >= MOST_KEPT:
+                self._told.clear()
+            refused = np.flatnonzero(~mask).tolist()
+            by_rule: dict[str, list[str]] = {}
+            for index in islice(refused, EXPLAINED_NODES):
+                name = self._names[index]
+                by_rule.setdefault(self._rules.refusal(demands, name), []).append(name)
+            told = [f"{rule}: {_listed(nodes)}" for rule, nodes in islice(by_rule.items(), NAMED_RULES)]
+            said = f"{len(refused)} of {len(self._names)} nodes cannot take it ({'; '.join(told)})"
+            unmet = () if mask.any() else self._unmet(demands)
+            self._told[demands] = f"{NO_NODE}: {' and '.join(unmet)}" if unmet else said
+        return self._told[demands]
+
+    def _unmet(self, demands: Demands) -> list[str]:
+        """The labels that a pod selects by and that no node has. Cost O(nodes)."""
+        terms = demands.node_terms or ()
+        wanted = (*demands.node_selector, *(terms[0].labels if len(terms) == 1 else ()))
+        nodes = [node for name in self._names if (node := self._rules.get(name)) is not None]
+        return [one.text for one in wanted if not any(one.holds(node.labels.get(one.key)) for node in nodes)]
+
+    def _is_borrower(self, spec: PodSpec) -> bool:
+        return self.keeps_shares and self.shares is not None and spec.priority <= OPPORTUNISTIC_PRIORITY
+
+    def _within_share(self, nodes: Sequence[Mask], members: Sequence[PodRecord], sizes: Sequence[int]) -> list[Mask]:
+        """Of the nodes of each pod those where it asks for no more than its cells' share; the largest size counts where
+        one pod speaks for all.
+        """
+        kept: dict[object, Mask] = {}
+        found: list[Mask] = []
+        for slot, (mask, record) in enumerate(zip(nodes, members, strict=True)):
+            if record.ruled is None or self.shares is None:
+                found.append(mask)
+                continue
+            cells = sizes[slot] if len(sizes) == len(members) else max(sizes)
+            leaf_type = self._borrowed(record)[1]
+            key = id(mask), record.ruled.demands, cells, leaf_type
+            if key not in kept:
+                kept[key] = mask & self.shares.allow(self._rules, record.ruled.demands, cells, leaf_type)
+            found.append(kept[key])
+        return found
+
+    def over_share(self, record: PodRecord) -> str:
+        """Why a pod that borrows cells asks for too much beside them; "" if there is a node where it does not."""
+        cells, leaf_type = self._borrowed(record)
+        if not cells or record.ruled is None or self.shares is None:
+            return ""
+        demands = record.ruled.demands
+        fit = self._rules.mask(demands)
+        if not fit.any() or (fit & self.shares.allow(self._rules, demands, cells, leaf_type)).any():
+            return ""
+        node = int(np.flatnonzero(fit)[0])
+        excess = self.shares.excess(self._rules, demands, cells, leaf_type, node)
+        return (
+            f"it borrows {cells} leaf cells, which come with their share of a node, and asks for {excess} "
+            f"({self._names[node]}); ask for less, for more leaf cells, or at a guaranteed priority"
+        )
+
+    def _borrowed(self, record: PodRecord) -> tuple[int, str]:
+        """(leaf cells of which a pod may have no more than the share of a node, their type or "" for any).
+
+        They are 0 for one that has its own cells.
+        """
+        _, priority = record.claim
+        if self.keeps_shares and priority <= OPPORTUNISTIC_PRIORITY:
+            if record.request is not None:
+                return record.request.spec.leaf_cell_count, record.request.spec.leaf_cell_type
+            if record.ask is not None:
+                return record.ask.leaf_cell_count, record.ask.leaf_cell_type
+        return 0, ""
+
+    def _is_too_large(self, spec: PodSpec) -> bool:
+        """Can no cluster of this size have the group, which may name any number of pods?"""
+        return sum(member.pod_count for member in spec.group.members) > self._leaf_count
+
+    def _nodes(self, record: PodRecord, exact: PodRecord | None) -> Mask:
+        if record.offer.latest is not None and record is exact:
+            return record.offer.latest.mask
+        offered, refused = self._offered(record), self._refused(record)
+        if offered is None:
+            return self._room_now(record, self._fit(record)) if refused is None else self._none
+        changed = self._changed > offered.moment
+        mask = offered.mask
+        if changed.any():
+            mask = mask | (changed & self._fit(record))
+        mask = self._room_now(record, mask)
+        return mask if refused is None else mask & ~refused
+
+    def _offered(self, record: PodRecord) -> Offered | None:
+        """The latest offer to the pod, or to one alike; None if kube-scheduler has asked about neither."""
+        offered, ruled = record.offer.latest, record.ruled
+        if ruled is None or ruled.demands.beyond:
+            return offered
+        latest = self._latest.get(ruled.demands)
+        is_later = latest is not None and (offered is None or latest.offered.moment > offered.moment)
+        return latest.offered if latest is not None and is_later and self._are_alike(ruled, latest) else offered
+
+    def _kind(self, record: PodRecord, exact: PodRecord | None = None) -> Hashable:
+        """Equal for pods that are offered the same nodes."""
+        if record is exact or record.offer.refused is not None:
+            return record.uid
+        offered, ruled = self._offered(record), record.ruled
+        key = None if offered is None else (id(offered.mask), offered.moment)
+        return key if ruled is None else (ruled.demands, self._meant_by(ruled), key)
+
+    def _are_alike(self, pod: RuledPod, other: "_Latest") -> bool:
+        """Is a pod offered the same nodes as one with the same demands, whose labels or namespace may be others?"""
+        if pod.labels == other.labels and pod.namespace == other.namespace:
+            return True
+        return self._meant_by(pod) == self._meant_by(RuledPod(other.namespace, other.labels, pod.demands))
+
+    def _meant_by(self, pod: RuledPod) -> Hashable:
+        """What labels and namespace make of a pod: the terms of its own and of others' rules that mean it. Cost O(1)
+        where there are none, else O(terms that differ).
+        """
+        demands, terms = pod.demands, self._around.residents.repelling_terms
+        if not (terms or demands.has_neighbour_rules):
+            return None
+        labels = self._around.namespace_labels
+        return (
+            frozenset(term for term in terms if pod.is_meant(term, labels, in_doubt=True)),
+            tuple(pod.is_meant(term, labels) for term in demands.affinity),
+            tuple((pod.namespace, pod.is_counted(each, pod.namespace)) for each in demands.spread),
+        )
+
+    def _fit(self, record: PodRecord) -> Mask:
+        """The nodes that no rule keeps the pod from for good, and that have enough for it beside pods that nobody makes
+        leave; less those that are known to be refused all the same.
+        """
+        mask = self._all
+        if record.ruled is not None:
+            mask = self._rules.mask(record.ruled.demands)
+            if self._around.residents.lasting_changes:
+                mask = mask & self._large_enough(record.ruled.demands)
+        refused = self._refused(record)
+        return mask if refused is None else mask & ~refused
+
+    def _room_now(self, record: PodRecord, mask: Mask) -> Mask:
+        """Those of some nodes that could take the pod beside all pods that have a node now.
+
+        Cost O(nodes) of array work; one look at each node for a pod with host ports or rules about its neighbours, or
+        that others keep away from theirs.
+        """
+        if record.ruled is None or not mask.any():
+            return mask
+        demands, residents = record.ruled.demands, self._around.residents
+        mask = mask & self._enough_now(demands)
+        if not (demands.ports or demands.has_neighbour_rules or residents.repelling):
+            return mask
+        return mask & self._took(record.ruled, mask)
+
+    def _enough_now(self, demands: Demands) -> Mask:
+        """The nodes that have enough of everything beside the pods that run. Cost O(1) until a pod comes or goes."""
+        residents, count = self._around.residents, len(self._names)
+        if not residents.is_supposing:
+            if self._enough_at != residents.changes or len(self._enough) >= MOST_KEPT:
+                self._enough_at = residents.changes
+                self._enough.clear()
+            if (known := self._enough.get(demands)) is not None:
+                return known
+        mask = self._all.copy()
+        for resource, wanted in ((PODS, 1), *demands.requests):
+            mask &= self._rules.allocatable(resource) - residents.requested(resource, count) >= wanted
+        if not residents.is_supposing:
+            self._enough[demands] = mask
+        return mask
+
+    def _took(self, pod: RuledPod, mask: Mask) -> Mask:
+        """Those of some nodes that Kubernetes' rules allow a pod at this moment."""
+        names = [self._names[index] for index in np.flatnonzero(mask).tolist()]
+        found = takers(pod, names, self._rules.present, self._around.residents, self._around.namespace_labels)
+        taken = self._none.copy()
+        taken[[self._index[name] for name, refusal in found.items() if refusal is None]] = True
+        return taken
+
+    def _clearable(self, record: PodRecord, candidates: Mask | None) -> Mask:
+        """The nodes on which others may be preempted for a pod.
+
+        Rules that only kube-scheduler knows, such as those of volumes, count by its own candidates.
+        """
+        if self._refused(record) is not None:
+            return self._none
+        if record.ruled is not None and record.ruled.demands.beyond:
+            return self._none if candidates is None else candidates & self._fit(record)
+        return self._fit(record)
+
+    def _large_enough(self, demands: Demands) -> Mask:
+        """The nodes that have enough of everything beside the pods without cells. Cost O(1) until one comes or goes."""
+        residents = self._around.residents
+        if self._emptied_at != residents.lasting_changes or len(self._emptied) >= MOST_KEPT:
+            self._emptied_at = residents.lasting_changes
+            self._emptied.clear()
+        if demands not in self._emptied:
+            mask, count = self._all.copy(), len(self._names)
+            for resource, wanted in ((PODS, 1), *demands.requests):
+                mask &= self._rules.allocatable(resource) - residents.lasting(resource, count) >= wanted
+            self._emptied[demands] = mask
+        return self._emptied[demands]
+
+    def _forget_answers(self) -> None:
+        self._told.clear()
+        self._emptied.clear()
+        self._enough.clear()
+
+    def _refused(self, record: PodRecord) -> Mask | None:
+        """The nodes that are refused for a reason that nobody here knows, and that have not changed since."""
+        refused = record.offer.refused
+        if refused is None:
+            return None
+        mask: Mask = refused.mask & (self._changed <= refused.moment)
+        if mask.any():
+            return mask
+        record.offer = replace(record.offer, refused=None)
+        return None
+
+
+def _leaf_counts(topology: Topology | None) -> npt.NDArray[np.int32]:
+    """How many leaf cells each configured node has."""
+    if topology is None:
+        return np.zeros(0, np.int32)
+    arrays = topology.arrays
+    is_leaf = (arrays.level == 1) & (arrays.vc == NO_CELL)
+    return np.bincount(arrays.node[is_leaf], minlength=len(topology.node_names)).astype(np.int32)
+
+
+def _sizes(spec: PodSpec) -> list[int]:
+    return [member.leaf_cell_count for member in spec.group.members for _ in range(member.pod_count)]
+
+
+def _rows(masks: Sequence[Mask]) -> Mask:
+    """One row for each; without a copy where all are equal."""
+    first = masks[0]
+    if len(masks) == 1:
+        return first[np.newaxis]
+    if all(mask is first or np.array_equal(mask, first) for mask in {id(mask): mask for mask in masks}.values()):
+        return np.broadcast_to(first, (len(masks), len(first)))
+    return np.array(masks)
+
+
+def _cpu(record: PodRecord) -> int:
+    return dict(record.ruled.demands.requests).get(CPU, 0) if record.ruled is not None else 0
+
+
+def _listed(nodes: Sequence[str]) -> str:
+    return nodes[0] if len(nodes) == 1 else f"{nodes[0]} and {len(nodes) - 1} more"

@@ -1,0 +1,631 @@
+"""Carrying preemptions out: reserve the cells, make their users leave or let kube-scheduler do so, tell everybody.
+
+The service evicts by itself, rather than through kube-scheduler's preempt verb, because only that completes always:
+kube-scheduler considers only nodes with pods of lower *Kubernetes* priority, one node at a time. It does not know
+lazily preempted groups, whose Kubernetes priority stays the same.
+
+A victim is looked at again before every attempt: a preemption that is cancelled spares those not evicted yet. Where the
+Eviction API refuses for too long, and the policy says so, the pod is deleted. A pod has no more time to leave than the
+configuration allows (`hived_config.rules`), whoever deletes it. If it is there after that, its object is deleted at
+once, unless its node is not ready: nobody knows what runs there. Else a pod that is terminating is left to its kubelet;
+its cells are given away only when it is gone. Not thread-safe.
+"""
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from hived.values.decisions import Bind, Preempt, Wait
+from hived.values.errors import HivedError, UserError
+from hived.values.events import Offer, Phase
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest
+from hived_config.rules import Grace, PodRules
+from hived_config.settings import BorrowedResources, Budgets, PreemptBy, Settings
+from hived_extender.jobs.dialects.description import GangKey
+from hived_extender.jobs.job import parts_of, told_with_uid
+from hived_extender.jobs.progress import seconds_of, write_time
+from hived_extender.jobs.wire import MetaPod, MetaVictims, PreemptResult
+from hived_extender.kube.client import KubeError
+from hived_extender.machine.announcements import Announcements
+from hived_extender.machine.certificates import NEVER_PREEMPTS, NOBODY_HELPS, OTHERS_LEAVE
+from hived_extender.machine.cluster_cache import ClusterCache
+from hived_extender.machine.core import Core
+from hived_extender.machine.effects import EvictPod, Outbox
+from hived_extender.machine.notices import Reason
+from hived_extender.machine.pods import PodRecord, PodState, Seen
+from hived_extender.machine.retries import Wakes
+from hived_extender.machine.victim_sets import Chosen, VictimSets, Wanted, Who
+
+log = logging.getLogger(__name__)
+
+TIMER, OVERDUE = "evict", "overdue"
+
+AT_ONCE = 8
+FIRST_WAIT_S = 0.5
+LONGEST_WAIT_S = 10.0
+LATE_S = 30.0
+"""How much longer a kubelet may take to end a pod than its grace: to kill its containers, and to say so."""
+
+BUDGET_REFUSALS = (429, 500)
+"""A budget that has no disruption left; several budgets for one pod, which the Eviction API cannot decide between."""
+
+
+class PreemptionPolicy(msgspec.Struct, frozen=True):
+    """The way victims are evicted, and by whom.
+
+    With `by_service` the service does, else kube-scheduler, as the preempt verb tells it. `grace_s` is how long a
+    refused eviction is tried before the pod is deleted, where budgets may be overridden. `ceilings` bound the time that
+    pods have to leave. With `keeps_shares` borrowers get no more of a node than their cells' share. `tenants` are the
+    namespaces in which the service may evict; None for all.
+    """
+
+    by_service: bool = True
+    budgets: Budgets = Budgets.OVERRIDE
+    grace_s: float = 30.0
+    ceilings: Grace = Grace()
+    keeps_shares: bool = True
+    tenants: frozenset[str] | None = None
+
+    @classmethod
+    def of(cls, settings: Settings, rules: PodRules) -> "PreemptionPolicy":
+        """As a configuration sets it."""
+        by_service = settings.preempt_by is PreemptBy.SERVICE
+        keeps_shares = settings.borrowed_resources is BorrowedResources.SHARE
+        return cls(
+            by_service,
+            settings.disruption_budgets,
+            settings.eviction_grace_s,
+            rules.grace,
+            keeps_shares,
+            rules.access.tenants,
+        )
+
+
+class _Victim(msgspec.Struct, eq=False):
+    """A pod that has to leave, for whom, since when that is refused, and how long to wait after the next refusal.
+
+    `until_s` is when it should have left, in seconds since 1970; None where a budget or an error may keep it for good.
+    One that `is_asked` will leave, unless the API server refuses yet. It has to leave while one of `requests` reserves
+    cells, though its own are others or none. Without a `preemptor`, nothing can spare it: a queue has decided so, for
+    the job with the key `winner`, which may be other words too.
+    """
+
+    record: PodRecord
+    preemptor: PodRecord | None
+    winner: str = ""
+    until_s: float | None = None
+    refused_at: float = math.inf
+    wait_s: float = FIRST_WAIT_S
+    is_asked: bool = False
+    requests: tuple[PodRequest, ...] = ()
+
+
+class Preemptions:
+    """A victim that was asked to leave is not asked again until it is gone or spared."""
+
+    def __init__(
+        self,
+        policy: PreemptionPolicy,
+        cache: ClusterCache,
+        outbox: Outbox,
+        announcements: Announcements,
+        wakes: Wakes,
+    ) -> None:
+        self.policy = policy
+        self._cache = cache
+        self._outbox = outbox
+        self._announcements = announcements
+        self._wakes = wakes
+        self._metrics = outbox.metrics
+        self._leaving: tuple[object, frozenset[str]] = None, frozenset()  # when that was so, and who had to leave
+        self._victims: dict[str, _Victim] = {}
+        self._ready: dict[str, None] = {}
+        self._strangers: set[str] = set()  # victims that are no pods of ours
+        self._under_way = 0
+        self._hurried: dict[str, float] = {}  # seconds that pods have to leave, as we have told the API server
+        self.sets = VictimSets(cache, lambda: self._victims, self._may_evict_in)
+
+    def settle(
+        self,
+        core: Core,
+        asker: PodRecord,
+        wanted: Sequence[Wanted],
+        found: Sequence[Bind | Preempt | Wait],
+        has_cells: Callable[[], bool],
+    ) -> list[Bind | Preempt | Wait]:
+        """Make others leave for pods that start together, if they start then; returns what is to be said of them now.
+
+        found : the core's answer to each, which chooses victims by cells alone
+        has_cells : would there be cells if Kubernetes offered every node, even if others had to leave?
+
+        Where the core's victims do not help, or it found none, others are chosen (`victim_sets`). Or nobody leaves.
+        """
+        spares = self.spares(asker, *(mate for one in wanted for mate in one.members))
+        is_barred = spares and any(isinstance(one, Preempt) and not self._are_lent(one) for one in found)
+        reserves = any(core.reserves(one.request) for one in wanted)
+        if reserves and is_barred:
+            return [Wait(NEVER_PREEMPTS) for _ in found]
+        if not reserves and not all(isinstance(one, Bind) for one in found):
+            enough = self.sets.enough_leaving(core, wanted, found, _who(spares))
+            if enough is not None and (answer := self._carry_out(core, asker, wanted, enough)) is not None:
+                return answer
+            are_waiting = any(isinstance(one, Wait) for one in found)
+            if are_waiting or is_barred or not self.sets.help(core, wanted, found):
+                there_are = has_cells if are_waiting else lambda: True
+                return self._choose(core, asker, wanted, found, there_are, _who(spares))
+            fewer = self.sets.fewer(core, wanted, found)
+            if fewer is not None and (answer := self._carry_out(core, asker, wanted, fewer)) is not None:
+                return answer
+        if any(isinstance(one, Wait) for one in found):
+            return list(found)
+        answers = [
+            self.carry_on(core, asker, one.request, decision, one.offer) if isinstance(decision, Preempt) else decision
+            for one, decision in zip(wanted, found, strict=True)
+        ]
+        self.sets.note_reserved(wanted)
+        return answers
+
+    def foresee(
+        self,
+        core: Core,
+        wanted: Sequence[Wanted],
+        found: Sequence[Bind | Preempt | Wait],
+        has_cells: Callable[[], bool],
+    ) -> list[Bind | Preempt | Wait]:
+        """As `settle`, for pods that only ask what would be: nobody leaves, and nothing is reserved."""
+        are_bound = all(isinstance(one, Bind) for one in found)
+        if are_bound or not self.policy.by_service or any(core.reserves(one.request) for one in wanted):
+            return list(found)
+        are_waiting = any(isinstance(one, Wait) for one in found)
+        spares = self.spares(*(mate for one in wanted for mate in one.members))
+        is_barred = spares and not all(self._are_lent(one) for one in found if isinstance(one, Preempt))
+        chosen = self.sets.enough_leaving(core, wanted, found, _who(spares))
+        if chosen is None and not are_waiting and not is_barred and self.sets.help(core, wanted, found):
+            chosen = self.sets.fewer(core, wanted, found)
+        elif chosen is None and (not are_waiting or has_cells()):
+            chosen = next(self.sets.find(core, wanted, _who(spares)), None)
+            if chosen is None and not are_waiting:
+                return self._nobody_helps(core, wanted, spares=spares)
+        if chosen is not None and self.sets.is_free(core, wanted, chosen):
+            return [Bind(info) for _, info in chosen.places]
+        if chosen is None or not (chosen.uids or chosen.leaving):
+            return list(found)
+        by_node: dict[str, list[str]] = {}
+        for uid in sorted(chosen.uids | chosen.leaving):
+            record, resident = self._cache.pods.get(uid), self._cache.nodes.residents.get(uid)
+            node = resident.node if resident is not None else record.place.node if record is not None else ""
+            by_node.setdefault(node, []).append(uid)
+        victims = Preempt({node: tuple(uids) for node, uids in sorted(by_node.items())})
+        return [victims for _ in found]
+
+    def _nobody_helps(
+        self, core: Core, wanted: Sequence[Wanted], *, spares: bool = False
+    ) -> list[Bind | Preempt | Wait]:
+        if spares:
+            return [Wait(NEVER_PREEMPTS) for _ in wanted]
+        why = self.sets.obstacle(core, wanted)
+        return [Wait(f"{NOBODY_HELPS} ({why})" if why else NOBODY_HELPS) for _ in wanted]
+
+    def spares(self, *records: PodRecord) -> bool:
+        """Has one of these pods, or of their gangs, the policy Never? They take back lent cells only."""
+        mates = (mate for one in records for gang in self._cache.gangs.of(one) for mate in gang.present())
+        return not all(one.seen.preempts for one in (*records, *mates))
+
+    def _are_lent(self, decision: Preempt) -> bool:
+        """Do all victims of a decision run on lent cells?"""
+        found = [self._cache.pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids]
+        return all(
+            one is not None and self._is_lent(one) for one in self._cache.gangs.leaving_with(filter(None, found))
+        )
+
+    def _choose(
+        self,
+        core: Core,
+        asker: PodRecord,
+        wanted: Sequence[Wanted],
+        found: Sequence[Bind | Preempt | Wait],
+        has_cells: Callable[[], bool],
+        who: Who,
+    ) -> list[Bind | Preempt | Wait]:
+        """Make a set leave with which all pods start, if there is one."""
+        if not self.sets.is_hopeless(core, wanted, who) and has_cells():
+            for chosen in self.sets.find(core, wanted, who):
+                if (answer := self._carry_out(core, asker, wanted, chosen)) is not None:
+                    return answer
+            self.sets.gave_up(core, wanted, who)
+        if any(isinstance(one, Wait) for one in found):
+            return list(found)
+        return self._nobody_helps(core, wanted, spares=who is not Who.ANYBODY)
+
+    def _carry_out(
+        self, core: Core, asker: PodRecord, wanted: Sequence[Wanted], chosen: Chosen
+    ) -> list[Bind | Preempt | Wait] | None:
+        """Reserve the cells of a choice and make its victims leave; None if the core does not have them so.
+
+        Without victims, free cells are kept until kube-scheduler asks again, which it is told to do.
+        """
+        makes_leave = chosen.uids or chosen.leaving
+        if not makes_leave and not self.sets.is_free(core, wanted, chosen):
+            return [Wait(OTHERS_LEAVE) for _ in wanted]
+        if not self._reserve(core, chosen):
+            return None
+        self.sets.note_reserved(wanted)
+        if makes_leave:
+            return self._evict_chosen(core, asker, chosen)
+        self._wakes.ask(asker)
+        return [Bind(info) for _, info in chosen.places]
+
+    def _reserve(self, core: Core, chosen: Chosen) -> bool:
+        """Reserve the cells of a choice; False, and nothing is reserved, if the core does not have them so."""
+        reserved: list[PodRequest] = []
+        try:
+            for request, info in chosen.places:
+                core.reserve([request], info, may_be_free=True)
+                reserved.append(request)
+        except UserError as error:
+            log.debug("cells not reserved", extra={"fields": {"reason": error.message}})
+            for request in reserved:
+                core.delete(request)
+            return False
+        return True
+
+    def _evict_chosen(self, core: Core, asker: PodRecord, chosen: Chosen) -> list[Bind | Preempt | Wait]:
+        requests = tuple(request for request, _ in chosen.places)
+        residents, by_node, records = self._cache.nodes.residents, dict[str, list[str]](), self._records(chosen)
+        for record in records:
+            resident = residents.get(record.uid)
+            by_node.setdefault(record.place.node if resident is None else resident.node, []).append(record.uid)
+            if record.uid not in self._victims:
+                self._add(record, asker, requests)
+                self._announcements.evicting(record, asker)
+        fields = {"pod": asker.key, "victims": [record.key for record in records]}
+        log.info("victims chosen by Kubernetes' rules", extra={"fields": fields})
+        self._go_on()
+        victims = Preempt({node: tuple(uids) for node, uids in sorted(by_node.items())})
+        return [victims for _ in requests]
+
+    def _records(self, chosen: Chosen) -> list[PodRecord]:
+        """The pods of a choice, which is carried out, also those that are not ours."""
+        residents = self._cache.nodes.residents
+        records = [
+            record for record in map(self._cache.pods.get, sorted(chosen.uids | chosen.leaving)) if record is not None
+        ]
+        for name in chosen.strangers:
+            resident = residents.get(name.uid)
+            grace_s = resident.standing.grace_s if resident is not None and resident.standing is not None else 0.0
+            residents.yield_place(name.uid)
+            if self._cache.pods.get(name.uid) is None:
+                records.append(PodRecord(name.uid, name.name, name.namespace, PodState.BOUND, Seen(grace_s=grace_s)))
+                self._strangers.add(name.uid)
+        return records
+
+    def is_clearing(self, request: PodRequest) -> bool:
+        """Do pods still leave that hold other cells than those reserved for a request, or none?"""
+        name = request.spec.group.name
+        return any(name == one.spec.group.name for victim in self._victims.values() for one in victim.requests)
+
+    def look(self) -> None:
+        """Forget the victims that are gone, among pods that are not ours."""
+        for uid in [uid for uid in self._strangers if self._cache.nodes.residents.get(uid) is None]:
+            self.gone(uid)
+            self._announcements.forget(uid)
+
+    def carry_on(
+        self, core: Core, record: PodRecord, request: PodRequest, found: Preempt, offer: Offer | None
+    ) -> Bind | Preempt | Wait:
+        """Reserve the cells that were found in use, unless that was done before, and make their users leave.
+
+        Returns what is to be said of the pod now. Victims may have got company since they were first asked: pods of
+        their gang that were bound later.
+        """
+        now: Bind | Preempt | Wait = found
+        if not core.is_waiting_for_victims(request):
+            now = core.decide(request, Phase.PREEMPTING, offer, commit=False)
+        if isinstance(now, Preempt):
+            self.evict(core, record, now)
+        elif isinstance(now, Bind):
+            # No event will tell kube-scheduler so.
+            self._wakes.ask(record)
+        return now
+
+    def evict(self, core: Core, preemptor: PodRecord, decision: Preempt) -> None:
+        """Make all victims leave, and with them what cannot go on without them and without victims of others."""
+        named = (self._cache.pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
+        found = [record for record in named if record is not None]
+        for key in dict.fromkeys(record.gang for record in found if record.gang is not None):
+            found += self._victims_in(core, key)
+        self._ask(self._cache.gangs.leaving_with(found), preemptor)
+
+    def evict_for(self, records: Iterable[PodRecord], winner: str) -> None:
+        """Make these pods leave, and with them what cannot go on without them, for a job that has no pods yet."""
+        for record in self._cache.gangs.leaving_with(records):
+            known = self._victims.get(record.uid)
+            if known is None:
+                named = told_with_uid(winner, record.namespace) or "others"
+                self._announcements.say(record, Reason.PREEMPTED, f"its cells are needed by {named}")
+                self._add(record, None, winner=winner)
+            else:
+                known.preemptor, known.winner = None, winner
+        self._go_on()
+
+    def clear_for(self, core: Core, wanted: Wanted, winner: str) -> bool:
+        """Make opportunistic pods without cells leave for a job that has no pods yet, if it has room then.
+
+        False if that does not help. The queue asks again once they are gone.
+        """
+        if not self.policy.by_service or self.sets.is_hopeless(core, [wanted], Who.LENT_WITHOUT_CELLS):
+            return False
+        if self.sets.are_leaving(core, [wanted]):
+            return True
+        chosen = next(self.sets.find(core, [wanted], Who.LENT_WITHOUT_CELLS), None)
+        if chosen is None:
+            self.sets.gave_up(core, [wanted], Who.LENT_WITHOUT_CELLS)
+            return False
+        self.evict_for(self._records(chosen), winner)
+        return True
+
+    def tell(self, record: PodRecord, decision: Preempt) -> dict[str, str]:
+        """Tell people which pods have to leave; returns the same by node."""
+        reasons = {
+            node: f"node(s) with pods to preempt: {', '.join(self._key(uid) for uid in victims)}{self._until(victims)}"
+            for node, victims in decision.victims_by_node.items()
+        }
+        text = "; ".join(f"{node}: {reason}" for node, reason in reasons.items())
+        self._announcements.say(record, Reason.PREEMPTING, text)
+        return reasons
+
+    def has_evicted(self, uid: str) -> bool:
+        """Was the pod asked to leave for a preemption, and not refused? A watch may tell its end before the answer."""
+        victim = self._victims.get(uid)
+        return victim is not None and victim.is_asked
+
+    def preempted_for(self, uid: str) -> tuple[str, str]:
+        """The job that a pod has to leave for, and its namespace; "" if nobody asked it to, or kube-scheduler does."""
+        victim = self._victims.get(uid)
+        if victim is None:
+            return "", ""
+        if victim.preemptor is not None:
+            return victim.preemptor.job, victim.preemptor.namespace
+        parts = parts_of(victim.winner)
+        return ("/".join(parts[:-1]), parts[1]) if parts else ("", "")
+
+    def gone_by(self, record: PodRecord, at_s: float) -> float:
+        """When a pod is gone at the latest if it has to leave, in seconds since 1970.
+
+        One that nobody has asked yet is asked at `at_s`. Infinite if nobody knows: a budget or an error may keep it.
+        """
+        end_s = self._end_of(record.uid)
+        if end_s is None and record.uid not in self._victims:
+            end_s = self._latest_end(record, at_s)
+        return math.inf if end_s is None else end_s
+
+    def grace_s(self, record: PodRecord) -> float:
+        """How many seconds a pod has to leave: its own, or fewer by the configuration."""
+        return min(record.seen.grace_s, self._ceiling_s(record))
+
+    def own_grace(self, record: PodRecord) -> int | None:
+        """The grace period to give with the deletion of a pod, None if it may have its own."""
+        return None if record.seen.grace_s <= self._ceiling_s(record) else int(self._ceiling_s(record))
+
+    def left_to_kubelet(self, record: PodRecord, *, is_new: bool = False) -> None:
+        """A bound pod is being deleted, by anybody. The time of a victim, and of one on lent cells, is bounded.
+
+        It begins now if the deletion `is_new` to us, whatever our clock and the API server's say of each other.
+        """
+        is_victim = record.uid in self._victims
+        leaves_s = seconds_of(record.seen.leaves_at)
+        if leaves_s is None or not (is_victim or self._is_lent(record)):
+            return
+        ceiling_s = float(self._ceiling_s(record))
+        if record.seen.leaving_s > ceiling_s and self._hurried.get(record.uid) != ceiling_s:
+            self._hurried[record.uid] = ceiling_s
+            self._under_way += 1
+            self._outbox.send(EvictPod(record.named, by_force=True, grace_s=int(ceiling_s)))
+        if (OVERDUE, record.uid) not in self._outbox.timers:
+            asked_s = self._outbox.now.wall if is_new else leaves_s - record.seen.leaving_s
+            left_s = asked_s + ceiling_s - self._outbox.now.wall
+            self._outbox.wake_in((OVERDUE, record.uid), min(max(left_s, 0.0), ceiling_s) + LATE_S)
+
+    def is_overdue(self, _: str, uid: str) -> None:
+        """The time that a pod has to leave is over. If somebody needs its cells, its object is deleted at once."""
+        record, core = self._cache.pods.get(uid), self._cache.core
+        if record is None or core is None or not record.seen.is_leaving:
+            return
+        if record.seen.leaving_s > self._ceiling_s(record) and uid not in self._hurried:  # that was refused
+            self.left_to_kubelet(record)
+            return
+        is_needed = uid in self._victims or (record.request is not None and core.is_victim(record.request))
+        if is_needed and record.place.node in self._cache.nodes.healthy:
+            log.warning("victim deleted at once", extra={"fields": {"pod": record.key, "node": record.place.node}})
+            self._under_way += 1
+            self._outbox.send(EvictPod(record.named, by_force=True, grace_s=0))
+        self._outbox.wake_in((OVERDUE, uid), LATE_S)
+
+    def _may_evict_in(self, namespace: str) -> bool:
+        return self.policy.tenants is None or namespace in self.policy.tenants
+
+    def _is_lent(self, record: PodRecord) -> bool:
+        if record.uid in self._strangers:
+            return False
+        core = self._cache.core
+        group = core.state.groups.get(record.request.spec.group.name) if core is not None and record.request else None
+        return record.claim[1] == OPPORTUNISTIC_PRIORITY if group is None else group.virtual is None
+
+    def _ceiling_s(self, record: PodRecord) -> int:
+        return self.policy.ceilings.ceiling_s(record.claim[0], is_lent=self._is_lent(record))
+
+    def gone(self, uid: str) -> None:
+        """A pod has left."""
+        self._hurried.pop(uid, None)
+        self._outbox.timers.drop((OVERDUE, uid))
+        self._spared(uid)
+
+    def _spared(self, uid: str) -> None:
+        self._victims.pop(uid, None)
+        self._strangers.discard(uid)
+        self._ready.pop(uid, None)
+        self._outbox.timers.drop((TIMER, uid))
+
+    def forget_all(self) -> None:
+        """The term is over: nobody has to leave any more."""
+        for uid in [*self._victims, *self._hurried]:
+            self.gone(uid)
+
+    def time_came(self, _: str, uid: str) -> None:
+        """A victim that could not be evicted is to be asked again."""
+        self._ready[uid] = None
+        self._go_on()
+
+    def wrote(self, effect: EvictPod, error: HivedError | None, *, is_current: bool) -> None:
+        """A victim was asked to leave, or that was refused, in this term or another."""
+        self._under_way -= 1
+        if error is not None and self._hurried.pop(effect.pod.uid, None) is not None:
+            self._outbox.wake_in((OVERDUE, effect.pod.uid), LONGEST_WAIT_S)
+        victim = self._victims.get(effect.pod.uid) if is_current else None
+        if error is None:
+            how = "deleted" if effect.by_force else "evicted"
+            self._metrics.evictions.labels(how).inc()
+            log.info("victim asked to leave", extra={"fields": {"pod": effect.pod.key, "how": how}})
+        elif victim is not None and isinstance(error, KubeError) and error.is_not_found:
+            victim.is_asked = False  # it was gone before, of which a watch will tell
+        elif victim is not None:
+            self._try_again(victim, error)
+        self._go_on()
+
+    def _ask(self, records: Iterable[PodRecord], preemptor: PodRecord) -> None:
+        for record in records:
+            if record.uid not in self._victims:
+                self._add(record, preemptor)
+                self._announcements.evicting(record, preemptor)
+        self._go_on()
+
+    def _add(
+        self,
+        record: PodRecord,
+        preemptor: PodRecord | None,
+        requests: tuple[PodRequest, ...] = (),
+        *,
+        winner: str = "",
+    ) -> None:
+        until_s = self._latest_end(record, self._outbox.now.wall)
+        self._victims[record.uid] = _Victim(record, preemptor, winner, until_s, requests=requests)
+        self._ready[record.uid] = None
+        if record.seen.is_leaving and record.seen.leaving_s <= self._ceiling_s(record):
+            self.left_to_kubelet(record)  # no change of the pod will tell that its time is bounded now
+
+    def _go_on(self) -> None:
+        while self._ready and self._under_way < AT_ONCE:
+            uid = next(iter(self._ready))
+            del self._ready[uid]
+            victim = self._victims[uid]
+            if victim.preemptor is not None and not self._has_to_leave(victim):
+                self._spared(uid)
+                continue
+            waited_s = self._outbox.now.at - victim.refused_at
+            by_force = self.policy.budgets is Budgets.OVERRIDE and waited_s >= self.policy.grace_s
+            self._under_way += 1
+            victim.is_asked = True
+            self._outbox.send(EvictPod(victim.record.named, by_force, grace_s=self.own_grace(victim.record)))
+
+    def _try_again(self, victim: _Victim, error: HivedError) -> None:
+        victim.is_asked = False
+        if isinstance(error, KubeError) and error.status in BUDGET_REFUSALS:
+            victim.refused_at = min(victim.refused_at, self._outbox.now.at)
+        else:
+            victim.until_s = None  # nobody knows how long the API server fails
+        self._metrics.evictions.labels("refused").inc()
+        fields = {"pod": victim.record.key, "reason": str(error), "wait_s": victim.wait_s}
+        log.warning("victim not evicted", extra={"fields": fields})
+        if victim.preemptor is not None:
+            text = f"{victim.record.key} cannot be evicted: {error}"
+            self._announcements.say(victim.preemptor, Reason.PREEMPTION_BLOCKED, text)
+        self._outbox.wake_in((TIMER, victim.record.uid), victim.wait_s)
+        victim.wait_s = min(2 * victim.wait_s, LONGEST_WAIT_S)
+
+    def _has_to_leave(self, victim: _Victim) -> bool:
+        core, uid = self._cache.core, victim.record.uid
+        is_there = uid in self._strangers or self._cache.pods.get(uid) is victim.record
+        if core is not None and is_there and any(core.reserves(request) for request in victim.requests):
+            return True
+        return self._is_victim(victim.record)
+
+    def _is_victim(self, record: PodRecord) -> bool:
+        """Does a pod have to leave, for its own cells or for those of others without which it cannot go on?"""
+        core, gangs = self._cache.core, self._cache.gangs
+        if core is None or self._cache.pods.get(record.uid) is not record:
+            return False
+        if record.request is not None and core.is_victim(record.request):
+            return True
+        if record.gang is None:
+            return False
+        moment = (core, core.change_count, gangs.change_count, record.gang)
+        if moment != self._leaving[0]:
+            victims = self._victims_in(core, record.gang)
+            self._leaving = moment, frozenset(one.uid for one in gangs.leaving_with(victims))
+        return record.uid in self._leaving[1]
+
+    def _victims_in(self, core: Core, key: GangKey) -> list[PodRecord]:
+        mates = self._cache.gangs.placed_with(key)
+        return [one for one in mates if one.request is not None and core.is_victim(one.request)]
+
+    def _latest_end(self, record: PodRecord, at_s: float) -> float | None:
+        """When a pod that is evicted from `at_s` on has left, by its grace period, our patience and our last retry.
+
+        So the API server and the kubelet answer at once. None if nobody knows.
+        """
+        if not self.policy.by_service or self.policy.budgets is not Budgets.OVERRIDE:
+            return None
+        return at_s + self._longest_refused_s + self.grace_s(record)
+
+    @property
+    def _longest_refused_s(self) -> float:
+        return self.policy.grace_s + LONGEST_WAIT_S
+
+    def _until(self, victims: Iterable[str]) -> str:
+        """When the last of these pods should have left, if no other budget refuses; "" if not known of each."""
+        ends = [self._expected_end(uid) for uid in victims]
+        if not ends or None in ends:
+            return ""
+        return f"; gone by about {write_time(math.ceil(round(max(filter(None, ends)), 3)))[11:19]}"
+
+    def _expected_end(self, uid: str) -> float | None:
+        """As `_end_of`, without the time of refusals as long as no budget has refused: most never do."""
+        victim, record, end_s = self._victims.get(uid), self._cache.pods.get(uid), self._end_of(uid)
+        is_leaving = record is not None and record.seen.is_leaving
+        if end_s is None or victim is None or is_leaving or victim.refused_at < math.inf:
+            return end_s
+        return end_s - self._longest_refused_s
+
+    def _end_of(self, uid: str) -> float | None:
+        """By its own deletion where that has begun, else by the moment at which it was told to leave."""
+        victim, record = self._victims.get(uid), self._cache.pods.get(uid)
+        until_s = victim.until_s if victim is not None else None
+        leaves_s = seconds_of(record.seen.leaves_at) if record is not None else None
+        if record is None or leaves_s is None:
+            return until_s
+        if victim is None and not self._is_lent(record):
+            return leaves_s
+        return min(leaves_s, leaves_s - record.seen.leaving_s + self._ceiling_s(record))
+
+    def _key(self, uid: str) -> str:
+        victim = self._victims.get(uid)
+        record = self._cache.pods.get(uid) or (victim.record if victim is not None else None)
+        return record.key if record is not None else uid
+
+
+def _who(spares: bool) -> Who:
+    """The pods that may leave: lent ones alone, if the asker `spares` others."""
+    return Who.LENT if spares else Who.ANYBODY
+
+
+def pick_victims(record: PodRecord, decision: Preempt, candidates: list[str]) -> PreemptResult:
+    """Victims on the first candidate that has any; an entry without victims would fail the whole attempt."""
+    for node in candidates:
+        victims = decision.victims_by_node.get(node)
+        if victims:
+            return PreemptResult({node: MetaVictims([MetaPod(uid) for uid in victims])})
+    fields = {"pod": record.key, "victims": sorted(decision.victims_by_node), "candidates": candidates}
+    log.warning("no candidate has victims: do the pods' Kubernetes priorities agree?", extra={"fields": fields})
+    return PreemptResult({})

@@ -1,0 +1,260 @@
+"""Runs the machine in the world: one lock, one thread for time, one pool for writes.
+
+A stimulus is handed in under the lock. Its effects are carried out afterwards, without the lock, on the pool. The
+result of each effect is the next stimulus. The runner decides nothing: how many writes are under way at once, what
+is tried again and when, is the machine's to say.
+
+When the machine breaks one of its own rules, the service stops: every verb raises InvariantError, and `fault` says why,
+until somebody restarts the process, which rebuilds the state from the pods' annotations.
+"""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from hived.values.errors import InvariantError, UserError
+from hived_extender.kube.clocks import wall_s
+from hived_extender.kube.logs import tell_failure
+from hived_extender.machine.effects import Awaits, Effect, HoldBindings, Now, ReleaseBindings, Write
+from hived_extender.machine.machine import Machine
+from hived_extender.machine.stimuli import Closing, Stimulus, TimeCame, TryWaiting, Wrote
+
+log = logging.getLogger(__name__)
+
+THREADS = 64
+"""More than the machine ever has under way at once, but for bindings by force."""
+
+REST = 9
+"""How many times as long as a slice of waiting pods took others are served before the next.
+
+A lock is not handed over to whoever waits for it. Under a backlog every change makes thousands of tries; they may take
+a tenth of a core.
+"""
+
+
+class BusyError(UserError):
+    """Others hold the lock, and whoever asked must not wait for it."""
+
+
+class Writes(Protocol):
+    """The way effects are carried out; `writes.Writer` is one."""
+
+    def write(self, effect: Write, may_write: Callable[[], bool]) -> Wrote:
+        """Call the API server and tell what came of it. `may_write`: does the term of the decision go on?"""
+
+
+class _Exclusive:
+    """A generator in its place would cost a filter call a hundredth of its time."""
+
+    __slots__ = ("_runner", "_wait_s")
+
+    def __init__(self, runner: "Runner", wait_s: float | None) -> None:
+        self._runner = runner
+        self._wait_s = wait_s
+
+    def __enter__(self) -> Machine:
+        return self._runner.take(self._wait_s)
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        self._runner.give_back(error)
+
+
+class Runner:
+    """Thread-safe. `holds` tells at any time and at once whether the term of leadership goes on."""
+
+    def __init__(self, machine: Machine, writes: Writes) -> None:
+        self.holds: Callable[[], bool] = lambda: False
+        self.fault = ""
+        self._machine = machine
+        self._writes = writes
+        self._lock = threading.Lock()
+        self._timer_set = threading.Condition(self._lock)
+        self._due_at = math.inf
+        self._held: dict[str, Future[None]] = {}
+        self._is_closing = False
+        self._awaits_end = (
+            False  # somebody waits for the writes under way: the timers' thread need not be woken for each
+        )
+        self._under_way = 0
+        self._pool = ThreadPoolExecutor(THREADS, "write")
+        self._thread = threading.Thread(target=self._keep_time, name="timers", daemon=True)
+
+    def start(self) -> None:
+        """Begin to tell the machine that a time has come."""
+        self._thread.start()
+
+    def handle(self, stimulus: Stimulus, *, wait_s: float | None = None) -> Any:
+        """Hand a stimulus in, have its effects carried out, and return the answer. Raises the answer if it is an error.
+
+        Where the answer awaits an effect, this thread carries that out first. Raises BusyError if others are served for
+        longer than `wait_s`, and InvariantError once the machine is broken.
+        """
+        with self.exclusive(wait_s=wait_s) as machine:
+            answer, term = self.handle_within(stimulus), machine.term
+        if isinstance(answer, Awaits):
+            answer = self._write(answer.effect, term)
+        if isinstance(answer, UserError):
+            raise answer
+        return answer
+
+    def handle_within(self, stimulus: Stimulus) -> Any:
+        """As `handle`, for whoever holds the lock already; an error is returned."""
+        machine = self._machine
+        answer, effects = machine.handle(stimulus, self._now())
+        if effects:
+            self._carry_out(effects, machine.term)
+        if machine.due_at < self._due_at:
+            self._due_at = machine.due_at
+            self._timer_set.notify_all()
+        return answer
+
+    def exclusive(self, *, wait_s: float | None = None) -> "_Exclusive":
+        """Hold the lock. Any exception but UserError, the machine's or the caller's, stops the service.
+
+        Raises InvariantError when that happens and ever after. Raises BusyError if others hold the lock for longer than
+        `wait_s`.
+        """
+        return _Exclusive(self, wait_s)
+
+    def take(self, wait_s: float | None) -> Machine:
+        """The beginning of `exclusive`."""
+        self._acquire(wait_s)
+        if self.fault:
+            self._lock.release()
+            raise InvariantError(f"stopped after an internal error: {self.fault}")
+        return self._machine
+
+    def give_back(self, error: BaseException | None) -> None:
+        """The end of `exclusive`, by an error or in order."""
+        try:
+            if isinstance(error, Exception) and not isinstance(error, UserError):
+                self._stop(error)
+        finally:
+            self._lock.release()
+
+    def _acquire(self, wait_s: float | None) -> None:
+        if not self._lock.acquire(timeout=-1 if wait_s is None else wait_s):
+            raise BusyError("busy")
+
+    @contextmanager
+    def look(self, *, wait_s: float | None = None) -> Iterator[Machine]:
+        """Hold the lock to look at what is there, also when the service has stopped.
+
+        Raises BusyError if others hold the lock for longer than `wait_s`.
+        """
+        self._acquire(wait_s)
+        try:
+            yield self._machine
+        finally:
+            self._lock.release()
+
+    def wait_until_free(self) -> None:
+        """Wait until nobody holds the lock; somebody may at once hold it again."""
+        with self._lock:
+            pass
+
+    def hold_of(self, uid: str) -> Future[None] | None:
+        """Done when the binding of this pod need not be held back any more; None if it need not be. Never waits."""
+        return self._held.get(uid)
+
+    def close(self, timeout_s: float) -> None:
+        """Handle nothing more by itself; waits for writes under way, and for so long for those that follow them."""
+        with suppress(InvariantError):
+            self.handle(Closing())
+        with self._lock:
+            until = time.monotonic() + timeout_s
+            self._awaits_end = True
+            while self._under_way and (left_s := until - time.monotonic()) > 0:
+                self._timer_set.wait(left_s)
+            self._is_closing = True
+            self._timer_set.notify_all()
+        self._thread.join()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _stop(self, error: Exception) -> None:
+        self.fault = f"{type(error).__name__}: {error}"
+        core = self._machine.cache.core
+        fields = {"event": repr(core.last_event) if core else ""}
+        log.critical("stopped after an internal error", exc_info=error, extra={"fields": fields})
+        self._release(tuple(self._held))  # their callers get the error now, and not when they give up
+        raise InvariantError(f"stopped after an internal error: {self.fault}") from error
+
+    @property
+    def wall_s(self) -> float:
+        """The present time in seconds since 1970, as stimuli are told it."""
+        return self._now().wall
+
+    @property
+    def clock_s(self) -> float:
+        """The present time in seconds of a clock that never goes back."""
+        return self._now().at
+
+    def _now(self) -> Now:
+        return Now(time.monotonic(), wall_s())
+
+    def _carry_out(self, effects: Iterable[Effect], term: int) -> None:
+        for effect in effects:
+            if isinstance(effect, HoldBindings):
+                for uid in effect.uids:  # whoever waits for an earlier hold of the pod waits on
+                    self._held.setdefault(uid, Future())
+            elif isinstance(effect, ReleaseBindings):
+                self._release(effect.uids)
+            elif not self._is_closing:
+                self._submit(effect, term)
+
+    def _release(self, uids: Iterable[str]) -> None:
+        for uid in uids:
+            if (held := self._held.pop(uid, None)) is not None:
+                held.set_result(None)
+
+    def _submit(self, effect: Write, term: int) -> None:
+        """Have an effect carried out on the pool."""
+        self._under_way += 1
+        self._pool.submit(self._write_later, effect, term).add_done_callback(tell_failure)
+
+    def _write_later(self, effect: Write, term: int) -> None:
+        try:
+            with suppress(InvariantError):  # the fault is on record, and nobody waits for this
+                self._write(effect, term)
+        finally:
+            with self._lock:
+                self._under_way -= 1
+                if self._awaits_end:
+                    self._timer_set.notify_all()
+
+    def _write(self, effect: Write, term: int) -> Any:
+        """Carry an effect out that was decided in this term, and hand in what came of it; an error is returned."""
+        wrote = self._writes.write(effect, lambda: self._machine.term == term and self.holds())
+        with self.exclusive() as machine:
+            return self.handle_within(replace(wrote, is_current=machine.term == term))
+
+    def _keep_time(self) -> None:
+        rest_until = -math.inf
+        while True:
+            with self._lock:
+                while not self._is_closing:
+                    has_backlog = self._machine.has_backlog
+                    # Only this thread makes a backlog, and only others set timers meanwhile.
+                    self._due_at = self._machine.due_at
+                    wait_s = min(self._due_at, rest_until if has_backlog else math.inf) - time.monotonic()
+                    if wait_s <= 0:
+                        break
+                    self._timer_set.wait(wait_s if wait_s < math.inf else None)
+                if self._is_closing or self.fault:
+                    return
+                is_time = self._machine.due_at <= time.monotonic()
+            began = time.monotonic()
+            try:
+                self.handle(TimeCame() if is_time else TryWaiting())
+            except InvariantError:
+                return
+            if not is_time:
+                now = time.monotonic()
+                rest_until = now + REST * (now - began)

@@ -1,0 +1,89 @@
+"""Groups without pods in Kubernetes that hold cells for pods to come. Nobody else can take these cells for free."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from hived.life.groups import bind_info_for
+from hived.values.errors import UserError
+from hived.values.specs import BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived_extender.jobs.job import parts_of
+from hived_extender.machine.core import Core
+from hived_extender.recording.operations import STAND_IN, held_for
+
+
+def stand_in_name(number: int, what_for: str) -> str:
+    """The name of a stand-in's group in the core; no namespace and no pod is called so."""
+    return f"{STAND_IN}{number}:{what_for}"
+
+
+def held_job(group: str) -> tuple[str, str] | None:
+    """(name, namespace) of the job for whose pods a stand-in's group holds cells; None for any other group."""
+    parts = parts_of(held_for(group))
+    return ("/".join(parts[:-1]), parts[1]) if parts else None
+
+
+class StandIns:
+    """The pods of one such group, which are there for the core alone."""
+
+    def __init__(self) -> None:
+        self.pods: list[PodRequest] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.pods)
+
+    def take(self, core: Core, number: int, group: str, namespace: str, spec: PodSpec, info: BindInfo) -> None:
+        """Hold the cells of `info` for a group that asks for `spec`. Raises UserError if they cannot be had whole.
+
+        What could be had is held then.
+        """
+        name = stand_in_name(number, group)
+        for slot, size in enumerate(sizes_of(spec.group.members)):
+            own = replace(spec.of_group(name), leaf_cell_count=size)
+            pod = PodRequest(f"{name}:{slot}", group, namespace, own)
+            core.adopt(pod, bind_info_for(info.members, slot, info.cell_chain))
+            self.pods.append(pod)
+        if not core.has_all_cells(name):
+            raise UserError(f"the cells of {name} cannot be had whole", 409)
+
+    def release(self, core: Core) -> None:
+        """Give back what is held."""
+        for pod in self.pods:
+            core.delete(pod)
+        self.pods.clear()
+
+    def are_victims(self, core: Core) -> bool:
+        """Has somebody reserved cells that are held here?"""
+        return any(core.is_victim(pod) for pod in self.pods)
+
+
+def sizes_of(members: Sequence[MemberSpec]) -> list[int]:
+    """The leaf cells of each slot of a group, in slot order."""
+    return [member.leaf_cell_count for member in members for _ in range(member.pod_count)]
+
+
+def members_of(sizes: Sequence[int]) -> tuple[MemberSpec, ...]:
+    """The members of a group whose slots have these sizes, ascending."""
+    counts: dict[int, int] = {}
+    for size in sorted(sizes):
+        counts[size] = counts.get(size, 0) + 1
+    return tuple(MemberSpec(count, size) for size, count in counts.items())
+
+
+def like(spec: PodSpec, name: str, sizes: Sequence[int]) -> PodSpec:
+    """The request of the first pod of a group of another name and with slots of these sizes, but else the same."""
+    members = members_of(sizes)
+    return replace(spec, group=GroupSpec(name, members), leaf_cell_count=members[0].leaf_cell_count)
+
+
+def guaranteed(pod: PodRequest, wanted: PodSpec) -> PodRequest:
+    """A pod that has had lent cells, and is to have those of its virtual cluster as a job asks for them."""
+    spec = replace(pod.spec, priority=wanted.priority, pinned_cell_id=wanted.pinned_cell_id)
+    return replace(pod, spec=spec)
+
+
+def ranges_of(sizes: Sequence[int]) -> Iterator[slice]:
+    """The leaves of each slot."""
+    start = 0
+    for size in sizes:
+        yield slice(start, start + size)
+        start += size

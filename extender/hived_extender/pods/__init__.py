@@ -1,1 +1,0 @@
-"""Reading pods: JSON and annotations become requests, and admission judges them."""

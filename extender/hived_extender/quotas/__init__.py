@@ -1,1 +1,0 @@
-"""Quotas as trees: how much each tenant may use, and which virtual cluster backs it."""

@@ -1,1 +1,0 @@
-"""The scheduling service: the state, its lock, and every decision."""

@@ -1,1 +1,0 @@
-"""Pods that start together: who they are, when they may, and how it is done."""

@@ -1,0 +1,104 @@
+"""Cells are for pods that exist: an opportunistic affinity group takes none before all of its pods are there."""
+
+from typing import Any
+
+import pytest
+
+from tests.extender.machine.small_cluster import Json, SmallCluster, spec_text
+
+GHOSTS = "affinity group ns:g is opportunistic and has 1 of its 4 pods: it waits for the others"
+
+
+def member(pods: int = 4, priority: int = -1, group: str = "g") -> str:
+    return spec_text("a", leaf_cells=4, group=group, pods=pods, priority=priority)
+
+
+def waits(result: Any) -> str:
+    (text,) = result["FailedNodes"].values()
+    return str(text)
+
+
+def test_one_pod_of_an_opportunistic_group_takes_no_cells_for_ghosts() -> None:
+    cluster = SmallCluster()
+    assert GHOSTS in waits(cluster.filter(cluster.create("g-0", member())))
+    assert cluster.groups() == {}
+    for number in range(4):  # an honest tenant has all of the cluster
+        cluster.place(f"honest-{number}", spec_text("b", priority=-1))
+
+
+def test_it_starts_with_its_last_pod() -> None:
+    cluster = SmallCluster()
+    pods = [cluster.create(f"g-{number}", member()) for number in range(3)]
+    for pod in pods:
+        assert "of its 4 pods" in waits(cluster.filter(pod))
+    pods.append(cluster.create("g-3", member()))
+    nodes = {cluster.filter(pod)["NodeNames"][0] for pod in reversed(pods)}
+    assert len(nodes) == 4
+
+
+def test_its_first_pods_are_woken_when_the_last_one_exists() -> None:
+    """Else kube-scheduler may leave them alone for minutes, and the gang runs in part."""
+    cluster = SmallCluster()
+    first = cluster.create("g-0", member(2))
+    assert "of its 2 pods" in waits(cluster.filter(first))
+    last = cluster.create("g-1", member(2))
+    cluster.bind(last, cluster.filter(last)["NodeNames"][0])
+    cluster.until(lambda: any(path.endswith("/pods/g-0") for path, _ in cluster.kube.patches))
+
+
+def test_a_member_that_leaves_before_the_start_does_not_count() -> None:
+    cluster = SmallCluster()
+    pods = [cluster.create(f"g-{number}", member(2)) for number in range(2)]
+    pods[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    cluster.see(pods[0])
+    assert "has 1 of its 2 pods" in waits(cluster.filter(pods[1]))
+
+
+def test_members_that_a_gate_holds_do_not_count() -> None:
+    cluster = SmallCluster()
+    pods = [cluster.create(f"g-{number}", member(2)) for number in range(2)]
+    pods[0]["spec"]["schedulingGates"] = [{"name": "example.com/later"}]
+    cluster.see(pods[0])
+    assert "has 1 of its 2 pods" in waits(cluster.filter(pods[1]))
+
+
+def test_small_members_do_not_stand_for_large_ones() -> None:
+    cluster = SmallCluster()
+    members = [{"podNumber": 1, "leafCellNumber": 1}, {"podNumber": 3, "leafCellNumber": 4}]
+    group = {"name": "g", "members": members}
+    pods = [
+        cluster.create(f"g-{number}", spec_text(leaf_cells=1, priority=-1, affinityGroup=group)) for number in range(4)
+    ]
+    assert "has 1 of its 4 pods" in waits(cluster.filter(pods[0]))
+
+
+def test_a_member_that_others_gate_does_not_count_until_it_may_start() -> None:
+    cluster = SmallCluster()
+    pods = [cluster.create(f"g-{number}", member(2)) for number in range(2)]
+    pods[0]["spec"]["schedulingGates"] = [{"name": "example.com/never"}]
+    cluster.see(pods[0])
+    assert "has 1 of its 2 pods" in waits(cluster.filter(pods[1]))
+    del pods[0]["spec"]["schedulingGates"]
+    cluster.see(pods[0])
+    assert len({cluster.filter(pod)["NodeNames"][0] for pod in reversed(pods)}) == 2
+
+
+def test_a_member_that_comes_again_joins_its_running_group() -> None:
+    cluster = SmallCluster()
+    pods: list[Json] = [cluster.create(f"g-{number}", member(2)) for number in range(2)]
+    for pod in pods:
+        cluster.bind(pod, cluster.filter(pod)["NodeNames"][0])
+        cluster.see(pod)
+    cluster.delete(pods[0])
+    assert cluster.filter(cluster.create("g-new", member(2)))["NodeNames"]
+
+
+@pytest.mark.parametrize("priority", [0, 5])
+def test_a_guaranteed_group_takes_cells_of_its_own_virtual_cluster_with_its_first_pod(priority: int) -> None:
+    cluster = SmallCluster()
+    assert cluster.filter(cluster.create("g-0", member(2, priority)))["NodeNames"]
+
+
+def test_a_group_of_one_pod_waits_for_nobody() -> None:
+    cluster = SmallCluster()
+    assert cluster.filter(cluster.create("g-0", member(1)))["NodeNames"]
