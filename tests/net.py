@@ -69,6 +69,9 @@ NO_DOORS = {
 }  # fmt: skip
 """Calls that neither read nor write what they are given."""
 
+RECORDS = {"StructOf", "_Certify"}
+"""Keys of a configuration with the structs that they become, which are no JSON."""
+
 
 def facts() -> list[str]:
     """All facts, sorted."""
@@ -410,7 +413,7 @@ def _documents(modules: Mapping[str, Source]) -> Iterator[str]:
     """JSON that is stored or read: own formats object by object, objects of others field by field."""
     for source in modules.values():
         for name, call in source.calls():
-            if name in NO_DOORS:
+            if name in NO_DOORS | RECORDS:
                 continue
             is_own = name in ("Decoder", "decode") and "inspector" not in ast.unparse(call.func)
             for given in [*call.args, *(each.value for each in call.keywords if each.arg == "type")]:

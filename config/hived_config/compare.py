@@ -16,8 +16,8 @@ from hived_config.access import AccessRules, VirtualClusterAccess
 from hived_config.changes import CellCount, CellTypeChange, Changes, NamedChanges, NodeChange, SettingChange, Shape
 from hived_config.loader import Configuration
 from hived_config.reader import as_written, path_to
-from hived_config.rules import LENT_KEY, PREEMPTED_KEY
-from hived_config.settings import SETTING_KEYS, value_of
+from hived_config.rules import DEFRAG, LENT_KEY, PREEMPTED_KEY, QUEUE_OF_VC, QUEUES
+from hived_config.settings import CERTIFY, SETTING_KEYS, value_of
 from hived_config.virtual import Placement
 
 
@@ -366,9 +366,9 @@ def _keys_of(configuration: Configuration, vc: str) -> dict[str, Any]:
         "combine": spec.combines,
         "sparing": spec.spares,
         "movable": is_movable,
-        "defrag": None if budget is None else budget.as_json(),
+        "defrag": None if budget is None else DEFRAG.written(budget),
         LENT_KEY: rules.grace.lent_of_vc.get(vc),
-        "queue": rules.queueing.virtual_clusters[vc].as_json() if vc in rules.queueing.virtual_clusters else None,
+        "queue": QUEUE_OF_VC.written(rules.queueing.of(vc)) if vc in rules.queueing.virtual_clusters else None,
     }
 
 
@@ -410,9 +410,9 @@ def _values(configuration: Configuration) -> dict[str, Any]:
     )
     return {
         "rules": value_of(configuration.cluster.rules),
-        **({} if configuration.certify is None else {"certify": configuration.certify.as_json()}),
-        **{key.name: as_written(value) for key, value in zip(SETTING_KEYS, astuple(settings), strict=True)},
-        **{f"queues.{key}": value for key, value in rules.queueing.as_json().items()},
+        **({} if configuration.certify is None else {"certify": CERTIFY.written(configuration.certify)}),
+        **{key.name: key.kind.written(value) for key, value in zip(SETTING_KEYS, astuple(settings), strict=True)},
+        **{f"queues.{key}": value for key, value in QUEUES.written(rules.queueing).items()},
         "schedulerNames": list(rules.scheduler_names),
         LENT_KEY: rules.grace.lent_s,
         PREEMPTED_KEY: rules.grace.preempted_s,

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import msgspec
 import yaml
+from msgspec.structs import astuple
 
 from hived_config.document import PLAIN, QUOTED, ConfigError, Mistake
 
@@ -285,6 +287,10 @@ class ValueKind:
         """The kind as JSON schema."""
         raise NotImplementedError
 
+    def written(self, value: Any) -> Any:
+        """A value as a file could have it."""
+        return as_written(value)
+
 
 @dataclass(frozen=True)
 class Text(ValueKind):
@@ -356,16 +362,29 @@ class Integer(ValueKind):
 
 @dataclass(frozen=True)
 class Number(ValueKind):
-    """A decimal number that is not negative."""
+    """A decimal number that is not negative, and above zero if `above_zero` names one.
+
+    `unit` : what 1 of it is in the unit of the value, such as 60 for minutes that become seconds
+    """
 
     what: str
+    above_zero: str = ""
+    unit: float = 1.0
     words = "number"
 
     def read(self, reader: Reader, node: yaml.Node) -> float:
         if isinstance(node, yaml.ScalarNode) and node.tag == PLAIN and _NUMBER.fullmatch(node.value):
-            return float(node.value)
+            value = float(node.value)
+            if not value and self.above_zero:
+                reader.note(node, describe(node), self.above_zero)
+            return value * self.unit
         reader.note(node, describe(node), self.what)
         return 0.0
+
+    def written(self, value: Any) -> Any:
+        if value is None or self.unit == 1:
+            return value
+        return int(value / self.unit) if not value % self.unit else value / self.unit
 
     def schema(self) -> Schema:
         return {"type": "number", "minimum": 0}
@@ -496,7 +515,7 @@ class Key:
         schema = _or_null(self.kind.schema()) if self.may_be_null else self.kind.schema()
         if "$ref" in schema:  # editors do not look at the words beside a reference
             schema = {"allOf": [schema]}
-        default = {} if self.default is None else {"default": as_written(self.default)}
+        default = {} if self.default is None else {"default": self.kind.written(self.default)}
         return {"description": self.description} | schema | default | ({"x-default": self.rule} if self.rule else {})
 
 
@@ -533,6 +552,33 @@ class Record(ValueKind):
             "required": [name for name, key in self.keys.items() if key.is_required],
             "additionalProperties": False,
         }
+
+
+class StructOf(Record):
+    """A mapping that is read as a struct, whose fields stand in the order of the keys."""
+
+    def __init__(
+        self, name: str, what: str, description: str, keys: Sequence[Key], struct: type[msgspec.Struct]
+    ) -> None:
+        super().__init__(name, what, description, keys)
+        self._struct = struct
+
+    def read(self, reader: Reader, node: yaml.Node) -> Any:
+        """The struct; one of no use after noting mistakes."""
+        if is_null(node):
+            reader.note(node, "nothing", self.what)
+        given = self.given(reader, node)
+        if isinstance(node, yaml.MappingNode):
+            self.check(given)
+        return self._struct(*map(given.value, self.keys))
+
+    def check(self, given: "Given") -> None:
+        """Note keys that do not go together."""
+
+    def written(self, value: Any) -> Any:
+        """The mapping as a file could have it, without values that stand for the rule of their key."""
+        pairs = zip(self.keys.values(), astuple(value), strict=False)
+        return {key.name: key.kind.written(own) for key, own in pairs if own or not key.rule}
 
 
 @dataclass(frozen=True, slots=True)
@@ -584,7 +630,7 @@ def _integer_meant(node: yaml.Node) -> str:
 
 
 def as_written(value: Any) -> Any:
-    """A value as a configuration has it."""
+    """A word or a list as a configuration has it; other values as they are."""
     if isinstance(value, Enum):
         return value.value
     return list(value) if isinstance(value, tuple) else value

@@ -17,7 +17,7 @@ from typing import Any
 
 from hived.values.errors import UserError
 from hived_config.loader import DOCUMENT, RECORDS
-from hived_config.reader import Key, Schema, as_written
+from hived_config.reader import Key, Schema
 
 SCHEMA: Schema = {
     "$schema": "http://json-schema.org/draft-07/schema#",
@@ -77,7 +77,7 @@ def table(name: str) -> str:
 def _default(key: Key) -> str:
     if key.is_required or key.rule:
         return key.rule or "required"
-    return "none" if key.default is None else f"`{_written(as_written(key.default))}`"
+    return "none" if key.default is None else f"`{_written(key.kind.written(key.default))}`"
 
 
 def _written(value: Any) -> str:

@@ -4,7 +4,6 @@ moved, and how jobs wait in queues.
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any
 
 import msgspec
 import yaml
@@ -22,7 +21,7 @@ from hived_config.reader import (
     MapOf,
     Number,
     Reader,
-    Record,
+    StructOf,
     Text,
     closest,
     name_text,
@@ -79,10 +78,6 @@ class Budget(msgspec.Struct, frozen=True):
     gpu_hours: float
     groups: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """As a file could have it."""
-        return {"maxGpuHours": self.gpu_hours} | ({} if self.groups is None else {"maxGroups": self.groups})
-
 
 class Moving(msgspec.Struct, frozen=True):
     """`movable` are the virtual clusters whose groups may all be moved; `automatic` has the budgets of those in which
@@ -97,7 +92,7 @@ class Moving(msgspec.Struct, frozen=True):
         return vc in self.movable, self.automatic.get(vc)
 
 
-DEFRAG = Record(
+DEFRAG = StructOf(
     "defrag",
     "how much room may be made by moving (a mapping)",
     "How much work the service may lose to make room in a virtual cluster by itself.",
@@ -116,6 +111,7 @@ DEFRAG = Record(
             is_nullable=False,
         ),
     ),
+    Budget,
 )
 
 MOVING_KEYS = (
@@ -134,15 +130,6 @@ MOVING_KEYS = (
         is_nullable=False,
     ),
 )
-
-
-def read_budget(given: Given) -> Budget | None:
-    """The budget of a virtual cluster whose keys are `given`, None without the key."""
-    node = given.part("defrag")
-    if node is None:
-        return None
-    parts = DEFRAG.given(given.reader, node)
-    return Budget(parts.value("maxGpuHours") or 0.0, parts.value("maxGroups"))
 
 
 START_S = 600
@@ -165,12 +152,6 @@ class QueueOfVc(msgspec.Struct, frozen=True):
     most_running: int | None = None
     most_waiting: int | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        """As a file could have it."""
-        values = {"borrow": self.borrows, "weight": self.weight}
-        limits = {"maxRunningPerUser": self.most_running, "maxWaitingPerUser": self.most_waiting}
-        return values | {key: value for key, value in limits.items() if value is not None}
-
 
 class Queueing(msgspec.Struct, frozen=True):
     """The rules of queues. `half_life_s`: borrowed use of the past counts less with time; 0 for present use alone.
@@ -188,31 +169,8 @@ class Queueing(msgspec.Struct, frozen=True):
         """The queue of one virtual cluster."""
         return self.virtual_clusters.get(vc, QueueOfVc())
 
-    def as_json(self) -> dict[str, Any]:
-        """As a file could have it, the queues of virtual clusters left aside."""
-        minutes = {"halfLifeMinutes": self.half_life_s / 60} if self.half_life_s else {}
-        minutes |= {"startMinutes": self.start_s / 60} if self.start_s != START_S else {}
-        return {"enabled": self.is_enabled, "policy": self.policy.value, **minutes}
 
-
-class _Queues(Record):
-    """`queues`: read as a whole."""
-
-    def read(self, reader: Any, node: Any) -> Queueing:
-        """The rules, without those of virtual clusters."""
-        given = self.given(reader, node)
-        start = given.value("startMinutes")
-        if start == 0:
-            reader.note(given.nodes["startMinutes"], "0", "a number of minutes above 0")
-        return Queueing(
-            bool(given.value("enabled")),
-            given.value("policy") or QueuePolicy.HIVED,
-            60.0 * (given.value("halfLifeMinutes") or 0.0),
-            60.0 * start if start else START_S,
-        )
-
-
-QUEUES = _Queues(
+QUEUES = StructOf(
     "queues",
     "how jobs wait in queues (a mapping)",
     "Jobs wait as jobs: they are suspended until cells for all of their pods are held.",
@@ -234,24 +192,26 @@ QUEUES = _Queues(
         ),
         Key(
             "halfLifeMinutes",
-            Number("a number of minutes"),
+            Number("a number of minutes", unit=60),
             "borrowed use of the past counts in the order of borrowers, half after so long",
+            0.0,
             rule="present use alone counts",
             is_nullable=False,
         ),
         Key(
             "startMinutes",
-            Number("a number of minutes"),
+            Number("a number of minutes", "a number of minutes above 0", 60),
             "a job that was let go, and has no pod with a node after so long, goes back to the end of its queue, and "
             "rests: so long, and [longer each time](queued-jobs.md)",
-            START_S // 60,
+            START_S,
             is_nullable=False,
         ),
     ),
+    Queueing,
 )
 QUEUES_KEY = Key("queues", QUEUES, "jobs wait in [queues](queues.md)", rule="they do not", is_nullable=False)
 
-QUEUE_OF_VC = Record(
+QUEUE_OF_VC = StructOf(
     "queue",
     "the queue of a virtual cluster (a mapping)",
     "The queue of a virtual cluster's jobs, where `queues` is enabled.",
@@ -264,7 +224,13 @@ QUEUE_OF_VC = Record(
             False,
             is_nullable=False,
         ),
-        Key("weight", Number("a number"), "of its share of cells that are borrowed", 1.0, is_nullable=False),
+        Key(
+            "weight",
+            Number("a number", "a weight above 0"),
+            "of its share of cells that are borrowed",
+            1.0,
+            is_nullable=False,
+        ),
         Key(
             "maxRunningPerUser",
             Integer("a whole number of jobs", 1),
@@ -280,28 +246,11 @@ QUEUE_OF_VC = Record(
             is_nullable=False,
         ),
     ),
+    QueueOfVc,
 )
 QUEUE_OF_VC_KEY = Key(
     "queue", QUEUE_OF_VC, "its queue, where `queues` is enabled", rule="as by default", is_nullable=False
 )
-
-
-def read_queue_of_vc(given: Given) -> QueueOfVc | None:
-    """The queue of a virtual cluster whose keys are `given`, None without the key."""
-    node = given.part("queue")
-    if node is None:
-        return None
-    parts = QUEUE_OF_VC.given(given.reader, node)
-    weight = parts.value("weight")
-    if weight is not None and not weight > 0:
-        given.reader.note(parts.nodes["weight"], f"{weight:g}", "a weight above 0")
-        weight = None
-    return QueueOfVc(
-        bool(parts.value("borrow")),
-        1.0 if weight is None else weight,
-        parts.value("maxRunningPerUser"),
-        parts.value("maxWaitingPerUser"),
-    )
 
 
 SCHEDULER_NAMES = ("hived", "hived-{vc}", "hivedscheduler-ds-{vc}")

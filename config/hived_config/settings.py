@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import yaml
@@ -18,8 +18,8 @@ from hived_config.reader import (
     Key,
     Number,
     Reader,
-    Record,
     Schema,
+    StructOf,
     Text,
     ValueKind,
     closest,
@@ -90,37 +90,21 @@ class Demand(msgspec.Struct, frozen=True):
     percent: float = 10.0
     on_failure: OnFailure = OnFailure.REFUSE
 
-    def as_json(self) -> dict[str, Any]:
-        """As a file could have it."""
-        what: dict[str, Any] = {"days": self.days} if self.days else {"trace": self.trace}
-        if self.sha256:
-            what["sha256"] = self.sha256
-        return what | {"percent": self.percent, "onFailure": self.on_failure.value}
-
 
 _WHAT = "the certificate that a push has to bring (a mapping with days or trace)"
 
 
-class _Certify(Record):
+class _Certify(StructOf):
     """A record with exactly one of two keys."""
 
-    def read(self, reader: Reader, node: yaml.Node) -> Demand | None:
-        """The demand; None after noting what is wrong."""
-        if not isinstance(node, yaml.MappingNode):
-            reader.note(node, describe(node), self.what)
-            return None
-        given = self.given(reader, node)
-        days, trace, sha256, percent, on_failure = (given.value(name) for name in self.keys)
-        if ("days" in given.nodes) == ("trace" in given.nodes):
-            found = "days and trace" if "days" in given.nodes else "neither days nor trace"
-            reader.note(node, found, "one of them: days of the cluster's own record, or the name of a trace")
-            return None
-        if "sha256" in given.nodes and "trace" not in given.nodes:
-            reader.note(given.nodes["sha256"], "a sha256 without a trace", "it beside trace, as it is of that file")
-            return None
-        if None in (days, trace, sha256, percent, on_failure):
-            return None
-        return Demand(days, trace, sha256, percent, on_failure)
+    def check(self, given: Given) -> None:
+        """Note two of them, none, and what belongs to the other."""
+        reader, nodes = given.reader, given.nodes
+        if ("days" in nodes) == ("trace" in nodes):
+            found = "days and trace" if "days" in nodes else "neither days nor trace"
+            reader.note(given.node, found, "one of them: days of the cluster's own record, or the name of a trace")
+        elif "sha256" in nodes and "trace" not in nodes:
+            reader.note(nodes["sha256"], "a sha256 without a trace", "it beside trace, as it is of that file")
 
 
 CERTIFY = _Certify(
@@ -162,6 +146,7 @@ CERTIFY = _Certify(
             is_nullable=False,
         ),
     ),
+    Demand,
 )
 
 CERTIFY_KEY = Key(

@@ -31,8 +31,6 @@ from hived_config.rules import (
     Budget,
     Moving,
     QueueOfVc,
-    read_budget,
-    read_queue_of_vc,
 )
 
 VIRTUAL_CELL = Record(
@@ -181,13 +179,13 @@ class VirtualClusters:
             self.access[vc] = access
         if given.value("movable"):
             self._movable.add(vc)
-        budget = read_budget(given)
+        budget = given.value("defrag")
         if budget is not None:
             self._budgets[vc] = budget
         lent_grace_s = given.value(LENT_KEY)
         if lent_grace_s is not None:
             self.lent_grace[vc] = lent_grace_s
-        queue = read_queue_of_vc(given)
+        queue = given.value("queue")
         if queue is not None:
             self.queues[vc] = queue
         placement = given.value("placement")

@@ -14,10 +14,9 @@ from hived_cli.helpers.tables import GAP, table
 from hived_config.access import Access, AccessRules, NamespaceEntry, Operator, Requirement, VirtualClusterAccess
 from hived_config.division import DividedChain, DividedLevel, divide
 from hived_config.document import read_text
-from hived_config.generating.machines import counted
 from hived_config.loader import load_text
 from hived_config.reader import printable
-from hived_config.rules import Queueing, QueueOfVc
+from hived_config.rules import QUEUE_OF_VC, QUEUES, Queueing, QueueOfVc
 from hived_config.settings import value_of
 from hived_extender.client.config_client import ConfigClient
 from hived_extender.client.inspection import Inspector
@@ -39,8 +38,8 @@ def draw(chains: Sequence[DividedChain], vcs: Sequence[str]) -> str:
 
 def _draw_chain(chain: DividedChain, letter_of: dict[str, str]) -> Iterator[str]:
     leaf_type = chain.levels[-1].cell_type
-    size = f"{counted(len(chain.tops), 'top-level cell')}, {counted(chain.node_count, 'node')}, "
-    yield click.style(chain.name, bold=True) + f"   {size}{counted(chain.leaf_count, 'leaf cell')} of type {leaf_type}"
+    size = f"{_count(len(chain.tops), 'top-level cell')}, {_count(chain.node_count, 'node')}, "
+    yield click.style(chain.name, bold=True) + f"   {size}{_count(chain.leaf_count, 'leaf cell')} of type {leaf_type}"
     yield f"{_INDENT}cells: {_enumerate(chain.tops)}"
     having = [vc for vc in letter_of if chain.leaves_of(vc)]
     for block in _blocks(chain, having):
@@ -123,6 +122,10 @@ def _enumerate(names: Sequence[str]) -> str:
     if len(", ".join(names)) <= room:
         return ", ".join(names)
     return f"{', '.join(names[:3])}, ... {names[-1]}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _wrapped(words: Sequence[str], separator: str = "   ") -> Iterator[str]:
@@ -247,8 +250,8 @@ def _draw_rules(cluster: ClusterSpec) -> str:
 
 
 def _queues_as_json(queueing: Queueing, vcs: list[str]) -> dict[str, Any]:
-    own = {vc: queueing.of(vc).as_json() for vc in vcs} if queueing.is_enabled else {}
-    return {**queueing.as_json(), "virtualClusters": own}
+    own = {vc: QUEUE_OF_VC.written(queueing.of(vc)) for vc in vcs} if queueing.is_enabled else {}
+    return {**QUEUES.written(queueing), "virtualClusters": own}
 
 
 def _draw_queues(queueing: Queueing, vcs: list[str]) -> str:
