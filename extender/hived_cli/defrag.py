@@ -3,7 +3,6 @@
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from hived_extender.client.inspection import Inspector, NoAnswerError
 from hived_extender.defrag.planner import Limits
 from hived_extender.defrag.puzzle import read_wants
 from hived_extender.defrag.solvers import SOLVERS, solver
+from hived_extender.kube.clocks import timestamp
 
 
 @click.group(cls=CommandGroup)
@@ -148,7 +148,7 @@ def _automatic(automatic: Sequence[AutomaticMoves]) -> str:
     for one in automatic:
         groups = "-" if one.max_groups is None else f"{one.left_groups} of {one.max_groups}"
         last = one.last_look
-        at = datetime.fromtimestamp(last.at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if last else "-"
+        at = timestamp(last.at) if last else "-"
         look = [at, last.job or "-", last.outcome] if last else [at, "-", "-"]
         rows.append([one.vc, f"{one.left_gpu_hours:.2f} of {one.max_gpu_hours:g}", groups, *look])
     return table(["BY ITSELF", ">GPU-H LEFT THIS HOUR", ">GROUPS LEFT", "LOOKED AT", "JOB", "OUTCOME"], rows)

@@ -20,6 +20,7 @@ from hived_extender.http.server import HttpServer
 from hived_extender.http.tls import ServerTls
 from hived_extender.jobs.wire import encode
 from hived_extender.kube.client import KubeError
+from hived_extender.kube.clocks import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Awaiting:
 
         Raises its error if the same call would fail for ever, and StoppedError.
         """
-        wait_s, probes = FIRST_WAIT_S, _Probes()
+        backoff, probes = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S), _Probes()
         with ExitStack() as stack:
             while True:
                 try:
@@ -57,13 +58,12 @@ class Awaiting:
                     if not _may_pass(error):
                         raise
                     probes.reason = f"waiting for the API server, which cannot show {name} yet"
-                    fields = {"what": name, "error": str(error), "again_in_s": wait_s}
+                    fields = {"what": name, "error": str(error), "again_in_s": backoff.failed()}
                     log.warning("waiting for the API server", extra={"fields": fields})
                 if not probes.are_answered and self._address:
                     self._answer(probes, stack)
-                if self._stop.wait(wait_s):
+                if self._stop.wait(backoff.wait_s):
                     raise StoppedError(f"stopped before {name} could be read")
-                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
     def _answer(self, probes: "_Probes", stack: ExitStack) -> None:
         listener = stack.enter_context(closing(server.listen(self._address)))

@@ -14,7 +14,7 @@ from hived_extender.jobs.job_admission import JobAdmission
 from hived_extender.jobs.namespaces import Namespaces
 from hived_extender.jobs.proofs import Prover
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.kube.events import timestamp
+from hived_extender.kube.clocks import timestamp
 from hived_extender.kube.metrics import Metrics
 from hived_extender.machine.writes.binding_secret import BindingSecret
 from hived_extender.options import Options

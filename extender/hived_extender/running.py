@@ -31,7 +31,7 @@ from hived_extender.insight.listing import PreemptedJobs
 from hived_extender.insight.store import Store as PastStore
 from hived_extender.jobs.podgroups import Objects
 from hived_extender.jobs.proofs import Prover
-from hived_extender.kube import struct_types
+from hived_extender.kube import answers
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import EventRecorder
 from hived_extender.kube.metrics import Metrics
@@ -205,7 +205,7 @@ class Extender:
 
     def start(self) -> None:
         """Begin to answer, to follow the cluster, and to lead as soon as it may."""
-        struct_types.prepare()
+        answers.prepare()
         for each in self._servers:
             each.start()
             log.info("listening", extra={"fields": {"url": each.url, "api_server": self._groundwork.clients.kube.host}})

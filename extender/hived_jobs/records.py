@@ -16,9 +16,9 @@ import msgspec
 from hived.values.errors import UserError
 from hived_extender.jobs.annotations import PREFIX
 from hived_extender.jobs.wire import PodMetadata
+from hived_extender.kube.answers import is_older
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.kube.metrics import Metrics
-from hived_extender.kube.versions import is_older
 from hived_extender.kube.watch import Reflector, Resource
 from hived_jobs.documents import stored_document
 from hived_jobs.kinds import plan_document

@@ -6,7 +6,7 @@ import pytest
 
 from hived_extender.jobs.dialects.description import Kind, ObjectRef
 from hived_extender.jobs.podgroups import Objects
-from hived_extender.kube import optional_kinds
+from hived_extender.kube import watch
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from tests.e2e.plane import ControlPlane
@@ -27,8 +27,8 @@ def succeeds(call: Callable[[], object]) -> bool:
 @pytest.fixture
 def followed(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Objects, list[ObjectRef]]]:
     """The answer to our service's account when it lists gang objects; no kind is installed before or after."""
-    monkeypatch.setattr(optional_kinds, "LOOK_INTERVAL_S", 0.2)
-    monkeypatch.setattr(optional_kinds, "GLANCE_INTERVAL_S", 0.2)
+    monkeypatch.setattr(watch, "LOOK_INTERVAL_S", 0.2)
+    monkeypatch.setattr(watch, "GLANCE_INTERVAL_S", 0.2)
     grant_rights(plane)
     kube, told = KubeClient.connect(kubeconfig=str(service_kubeconfig(plane))), list[ObjectRef]()
     following = Objects(kube, Metrics())

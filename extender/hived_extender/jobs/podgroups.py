@@ -11,7 +11,7 @@ from hived_extender.jobs.dialects.description import Kind, ObjectRef
 from hived_extender.jobs.dialects.table import KINDS
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
-from hived_extender.kube.optional_kinds import OptionalKinds
+from hived_extender.kube.watch import OptionalKinds
 
 Object = dict[str, Any]
 
@@ -55,20 +55,20 @@ class Objects:
     # Told by the watches
 
     def listed(self, kind: Kind, items: list[Object]) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         there = {_ref(kind, item): item for item in items}
         self._take({**dict.fromkeys(ref for ref in self._of(kind) if ref not in there), **there})
 
     def seen(self, kind: Kind, item: Object) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         self._take({_ref(kind, item): item})
 
     def gone(self, kind: Kind, item: Object) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         self._take({_ref(kind, item): None})
 
     def unserved(self, kind: Kind) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         self._take(dict.fromkeys(self._of(kind)))
 
     def _of(self, kind: Kind) -> list[ObjectRef]:

@@ -23,6 +23,7 @@ from hived.values.errors import UserError
 from hived.values.specs import WorkTimes
 from hived_extender.jobs.annotations import PREFIX
 from hived_extender.jobs.wire import Pod
+from hived_extender.kube.clocks import timestamp
 
 EXPECTED_DURATION = PREFIX + "expected-duration"
 """How long the pod runs at the most: `90m`, `1h30m`, `2d`, or a form of Slurm's such as `1-12:00:00`."""
@@ -213,7 +214,7 @@ def write_time(time_s: float) -> str:
     """
     if not 0 <= time_s <= LAST_S:
         return ""
-    return datetime.fromtimestamp(int(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return timestamp(time_s)
 
 
 def _started_at(text: str | None, created: str | None, now_s: float) -> float | None:

@@ -1,12 +1,14 @@
-"""Answers of the API server: the objects in them, the events of a watch, or the error that they are.
+"""Answers of the API server: the objects in them, their versions, the events of a watch, or the error that they are.
 
 An object that cannot be decoded is logged and left out: it must not hide the others.
 """
 
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 import msgspec
 import urllib3
@@ -196,3 +198,42 @@ def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
             yield from (line for line in complete if line)
     except urllib3.exceptions.HTTPError as error:
         raise KubeError(0, "NoAnswer", f"the watch broke: {error}") from error
+
+
+_VERSION = re.compile(r"[0-9]+")
+
+
+def is_older(version: str, known: str) -> bool:
+    """Is the one resourceVersion from before the other? They are numbers that grow, of any length; other text, such as
+    "", is of no age.
+    """
+    if not (_VERSION.fullmatch(version) and _VERSION.fullmatch(known)):
+        return False
+    digits, others = version.lstrip("0"), known.lstrip("0")
+    return (len(digits), digits) < (len(others), others)
+
+
+_prepared = WeakSet[type]()
+"""The types that msgspec has looked at in this process."""
+
+
+def prepare() -> None:
+    """Have msgspec look at every struct type that is loaded, before threads are started. Tens of milliseconds, once.
+
+    It looks at a type when it is first read, and at those in its fields. Two threads that do so at once, for types
+    that have a field's type in common, can crash the process: the second one reads what the first has half written.
+    Types that msgspec cannot read, as they are never in JSON, are passed over.
+    """
+    for kind in _loaded(msgspec.Struct):
+        if kind in _prepared:
+            continue
+        with suppress(TypeError):
+            msgspec.json.Decoder(kind)
+        _prepared.add(kind)
+
+
+def _loaded(base: type) -> Iterator[type]:
+    subclasses: list[type] = type.__subclasses__(base)
+    for kind in subclasses:
+        yield kind
+        yield from _loaded(kind)

@@ -6,19 +6,20 @@ on the way. Every call has a time-out, and none is made while a lock is held.
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeVar, overload
 from urllib.parse import quote, urlencode
 
 import msgspec
 import urllib3
-from urllib3.util import Timeout
+from msgspec.structs import replace
+from urllib3.util import Timeout, parse_url
 
 from hived_extender.kube.answers import KubeError, Listing, Watch, body_of, decode, decode_page, refusal
-from hived_extender.kube.configuration import Configuration
 from hived_extender.kube.connections import BrokenError
-from hived_extender.kube.endpoint import Endpoint, Way, load_configuration
+from hived_extender.kube.endpoint import Configuration, Endpoint, Way
 
-__all__ = ("LIVE_PODS", "NAMESPACES", "NODES", "PODS", "KubeClient", "KubeError", "pod_path")
+__all__ = ("LIVE_PODS", "NAMESPACES", "NODES", "PODS", "KubeClient", "KubeError", "load_configuration", "pod_path")
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
@@ -250,6 +251,40 @@ class KubeClient:
         if status == UNAUTHORIZED:
             self._endpoint.forget(way)
         return refusal(status, answer)
+
+
+def load_configuration(api_server: str = "", kubeconfig: str = "") -> Configuration:
+    """Find the API server and the credentials for it.
+
+    `kubeconfig` is a path ("" = $KUBECONFIG, else ~/.kube/config, if it is there). An `api_server` overrides the
+    address found in it. With neither, the service account of the pod is used. Raises KubeError if nothing usable is
+    found.
+    """
+    if api_server:
+        _check_address(api_server)
+    if api_server and not kubeconfig:
+        return Configuration(api_server.rstrip("/"))
+    from hived_extender.kube import kubeconfig as kubeconfigs  # noqa: PLC0415  # the official client, 15 MB
+
+    try:
+        files = [Path(kubeconfig)] if kubeconfig else kubeconfigs.default_files()
+        configuration = kubeconfigs.read_kubeconfig(files) if files else kubeconfigs.read_service_account()
+    except Exception as error:  # a broken kubeconfig makes its readers fail in many ways
+        wanted = "kubeApiServerAddress or KUBE_APISERVER_ADDRESS, a kubeconfig file or a service account"
+        found = f"kubeconfig {kubeconfig}: {error}" if kubeconfig else str(error)
+        message = f"cannot find a Kubernetes API server: expected {wanted}, found none that is usable ({found})"
+        raise KubeError(0, "ConfigError", message) from error
+    return replace(configuration, host=api_server.rstrip("/")) if api_server else configuration
+
+
+def _check_address(api_server: str) -> None:
+    try:
+        url = parse_url(api_server)
+        is_usable = url.scheme in ("http", "https", None) and bool(url.host)
+    except urllib3.exceptions.LocationParseError:
+        is_usable = False
+    if not is_usable:
+        raise KubeError(0, "ConfigError", f"address of the API server {api_server!r}: expected http[s]://host:port")
 
 
 def pod_path(namespace: str, name: str) -> str:

@@ -5,7 +5,7 @@ import math
 import ssl
 import threading
 import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment
@@ -16,8 +16,72 @@ from msgspec.structs import replace
 from urllib3.util import parse_url
 
 from hived_extender.kube.answers import KubeError
-from hived_extender.kube.configuration import Configuration, Identity
 from hived_extender.kube.connections import Connections
+
+BEFORE_EXPIRY_S = 30.0
+"""A token is renewed so long before it expires: a call may be under way for that time."""
+
+NEVER = float("inf")
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """A caller: the value of the Authorization header, paths of a client certificate (PEM) and its key; "" for none."""
+
+    header: str = ""
+    certificate_file: str = ""
+    key_file: str = ""
+
+    def __repr__(self) -> str:
+        """Without the header, which logs and tracebacks must not show."""
+        return f"Identity(certificate_file={self.certificate_file!r}, key_file={self.key_file!r})"
+
+
+ANONYMOUS = Identity()
+
+
+class Credentials:
+    """An identity that is kept until shortly before it expires, or is refused. Thread-safe.
+
+    `renew` gives a new one with the time when it expires, in s since 1970.
+    """
+
+    def __init__(
+        self, renew: Callable[[], tuple[Identity, float]], identity: Identity = ANONYMOUS, expires_at: float = 0.0
+    ) -> None:
+        self._renew = renew
+        self._lock = threading.Lock()
+        self._identity, self._expires_at = identity, expires_at
+
+    def identity(self) -> Identity:
+        """The identity that is good now. One thread renews it, the others wait. Raises what `renew` raises."""
+        with self._lock:
+            if time.time() > self._expires_at - BEFORE_EXPIRY_S:
+                self._identity, self._expires_at = self._renew()
+            return self._identity
+
+    def forget(self, refused: Identity) -> None:
+        """Renew it at its next use. Many calls may be refused at once: only the first of them finds it unchanged."""
+        with self._lock:
+            if refused is self._identity:
+                self._expires_at = 0.0
+
+
+class Tls(msgspec.Struct, frozen=True):
+    """The path of a PEM file with authorities, "" for the system's. `server_name` is "" for that of the address."""
+
+    ca_file: str = ""
+    server_name: str = ""
+    is_verified: bool = True
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """An API server as one caller reaches it. `proxy` is a URL, "" for none, None for that of the environment."""
+
+    host: str
+    tls: Tls = Tls()
+    proxy: str | None = None
+    credentials: Credentials = Credentials(lambda: (ANONYMOUS, NEVER))
+
 
 POOL_SIZE = 32
 TOKEN_S = 1.0
@@ -38,40 +102,6 @@ class Way(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         """Without the token, which logs and tracebacks must not show."""
         return f"Way({self.identity!r})"
-
-
-def load_configuration(api_server: str = "", kubeconfig: str = "") -> Configuration:
-    """Find the API server and the credentials for it.
-
-    `kubeconfig` is a path ("" = $KUBECONFIG, else ~/.kube/config, if it is there). An `api_server` overrides the
-    address found in it. With neither, the service account of the pod is used. Raises KubeError if nothing usable is
-    found.
-    """
-    if api_server:
-        _check_address(api_server)
-    if api_server and not kubeconfig:
-        return Configuration(api_server.rstrip("/"))
-    from hived_extender.kube import kubeconfig as kubeconfigs  # noqa: PLC0415  # the official client, 15 MB
-
-    try:
-        files = [Path(kubeconfig)] if kubeconfig else kubeconfigs.default_files()
-        configuration = kubeconfigs.read_kubeconfig(files) if files else kubeconfigs.read_service_account()
-    except Exception as error:  # a broken kubeconfig makes its readers fail in many ways
-        wanted = "kubeApiServerAddress or KUBE_APISERVER_ADDRESS, a kubeconfig file or a service account"
-        found = f"kubeconfig {kubeconfig}: {error}" if kubeconfig else str(error)
-        message = f"cannot find a Kubernetes API server: expected {wanted}, found none that is usable ({found})"
-        raise KubeError(0, "ConfigError", message) from error
-    return replace(configuration, host=api_server.rstrip("/")) if api_server else configuration
-
-
-def _check_address(api_server: str) -> None:
-    try:
-        url = parse_url(api_server)
-        is_usable = url.scheme in ("http", "https", None) and bool(url.host)
-    except urllib3.exceptions.LocationParseError:
-        is_usable = False
-    if not is_usable:
-        raise KubeError(0, "ConfigError", f"address of the API server {api_server!r}: expected http[s]://host:port")
 
 
 class Endpoint:

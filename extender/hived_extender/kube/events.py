@@ -6,7 +6,6 @@ event that is there already. A creation whose answer was lost can be repeated.
 
 import hashlib
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from hived_extender.kube.client import KubeError
+from hived_extender.kube.clocks import timestamp
 
 NORMAL = "Normal"
 WARNING = "Warning"
@@ -182,17 +182,12 @@ class EventRecorder:
             "firstTimestamp": timestamp(since_s),
             "lastTimestamp": timestamp(),
             # Optional here, but clients of events.k8s.io, which shows the same objects, count on these two.
-            "eventTime": f"{timestamp(since_s)[:-1]}.000000Z",
+            "eventTime": timestamp(since_s and int(since_s), 6),
             "action": "Scheduling",
             "source": {"component": self._component},
             "reportingComponent": self._component,
             "reportingInstance": self._instance,
         }
-
-
-def timestamp(seconds: float | None = None) -> str:
-    """A moment (seconds of the epoch; None is now) as Kubernetes writes it."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
 def clipped(message: str) -> str:

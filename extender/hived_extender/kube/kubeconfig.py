@@ -19,7 +19,7 @@ from kubernetes.config.exec_provider import ExecProvider
 from kubernetes.config.incluster_config import InClusterConfigLoader
 from kubernetes.config.kube_config import ConfigNode, FileOrData, KubeConfigLoader
 
-from hived_extender.kube.configuration import NEVER, Configuration, Credentials, Identity, Tls
+from hived_extender.kube.endpoint import NEVER, Configuration, Credentials, Identity, Tls
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 

@@ -19,7 +19,6 @@ import logging
 import math
 import secrets
 import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
@@ -28,6 +27,7 @@ import msgspec
 
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.clocks import passed_s as now
+from hived_extender.kube.clocks import timestamp
 
 log = logging.getLogger(__name__)
 
@@ -271,7 +271,7 @@ class Elector:
         self._held = _Held(self._holder, digest, since, duration_s)
 
     def _write(self) -> None:
-        moment = _micro_time()
+        moment = timestamp(digits=6)
         spec = self._seen.spec
         transitions = spec.lease_transitions or 0
         self._put(
@@ -287,7 +287,7 @@ class Elector:
 
     def _release(self) -> None:
         """Let go of the Lease, so that nobody waits for it to run out. Best effort."""
-        moment = _micro_time()
+        moment = timestamp(digits=6)
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": moment, "renewTime": moment}
         note = {RELEASE: self._number}
         try:
@@ -355,8 +355,3 @@ class _Term:
 
 def _digest(number: str) -> str:
     return hashlib.sha256(number.encode()).hexdigest()
-
-
-def _micro_time() -> str:
-    moment = time.time()
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(moment)) + f".{int(moment % 1 * 1e6):06d}Z"

@@ -6,19 +6,26 @@ never fails and never lets a caller's input grow a line beyond `VALUE_LIMIT` per
 
 import logging
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future
-from functools import lru_cache
+from contextlib import suppress
 from typing import Any, TextIO
 
 import msgspec
 
-from hived_extender.kube.log_queue import QueuedHandler
+from hived_extender.kube.clocks import timestamp
 
 log = logging.getLogger(__name__)
 
 VALUE_LIMIT = 2000
+
+MOST = 4096
+"""Records that wait to be written."""
+
+PAUSE_S = 0.02
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
 
@@ -35,7 +42,7 @@ class JsonFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """The record as JSON; a traceback becomes the field `exception`."""
         line: dict[str, Any] = {
-            "time": _timestamp(record.created),
+            "time": timestamp(record.created, 3),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": _cut(record.getMessage()),
@@ -57,7 +64,7 @@ class TextFormatter(logging.Formatter):
         """The record as text."""
         pairs = [f"{key}={_quoted(value)}" for key, value in fields_of(record).items() if value not in ("", None)]
         message = "".join(_escaped(letter) for letter in _cut(record.getMessage()))
-        head = f"{_timestamp(record.created)} {record.levelname:7} {record.name}: {message}"
+        head = f"{timestamp(record.created, 3)} {record.levelname:7} {record.name}: {message}"
         lines = [" ".join([head, *pairs])]
         if record.exc_info:
             lines.append(self.formatException(record.exc_info))
@@ -65,6 +72,71 @@ class TextFormatter(logging.Formatter):
 
 
 FORMATTERS = {"text": TextFormatter, "json": JsonFormatter}
+
+
+class QueuedHandler(logging.StreamHandler[TextIO]):
+    """Log lines off the road of whoever logs: one thread formats and writes them, in order, and none is lost.
+
+    A line costs its format and a call of the system, and every filter call logs one. Here a caller only appends a
+    record. The thread sleeps between two batches, so that it seldom takes the interpreter from a call under way.
+
+    Warnings and worse are written before the caller goes on, with all lines before them; so is everything once `MOST`
+    records wait, and when the process ends in order. A process that is killed loses the lines of its last `PAUSE_S`.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._records: deque[logging.LogRecord] = deque()
+        self._has_records = threading.Event()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._write_batches, name="log", daemon=True)
+        self._thread.start()
+
+    def handle(self, record: logging.LogRecord) -> bool:
+        """Take a record that the filters let pass. Cost: an append, but for the cases above."""
+        if not self.filter(record):
+            return False
+        self._records.append(record)
+        if record.levelno >= logging.WARNING or len(self._records) >= MOST or self._is_closed:
+            self.flush()
+        elif not self._has_records.is_set():
+            self._has_records.set()
+        return True
+
+    def flush(self) -> None:
+        """Write all records that wait."""
+        assert self.lock is not None
+        with self.lock:
+            lines = []
+            with suppress(IndexError):
+                while True:
+                    record = self._records.popleft()
+                    try:
+                        lines.append(self.format(record) + self.terminator)
+                    except Exception:
+                        self.handleError(record)
+            if lines:
+                with suppress(OSError, ValueError):  # nobody reads the log any more
+                    self.stream.write("".join(lines))
+            with suppress(OSError, ValueError):
+                self.stream.flush()
+
+    def close(self) -> None:
+        """Write what waits and end the thread; later records are written at once."""
+        self._is_closed = True
+        self._has_records.set()
+        self.flush()
+        super().close()
+
+    def _write_batches(self) -> None:
+        while not self._is_closed:
+            self._has_records.wait()
+            while self._records and not self._is_closed:
+                time.sleep(PAUSE_S)
+                self.flush()
+            self._has_records.clear()
+            if self._records:  # of somebody who saw the event still set
+                self._has_records.set()
 
 
 def configure(
@@ -77,7 +149,7 @@ def configure(
 ) -> None:
     """Send the log lines of the process to `stream` (default stderr), as "text" or "json"; `only` says which.
 
-    Where they are queued, a thread of their own writes them (`log_queue.py`).
+    Where they are queued, a thread of their own writes them.
     """
     target = stream or sys.stderr
     handler: logging.Handler = QueuedHandler(target) if is_queued else logging.StreamHandler(target)
@@ -96,15 +168,6 @@ def tell_failure(future: Future[None]) -> None:
     error = None if future.cancelled() else future.exception()
     if error is not None:
         log.error("a call in the background failed", exc_info=error)
-
-
-def _timestamp(seconds: float) -> str:
-    return f"{_second(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
-
-
-@lru_cache(maxsize=4)
-def _second(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 def _cut(value: Any) -> Any:

@@ -8,15 +8,16 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from hived_extender.kube.answers import Listing, WatchEvent
-from hived_extender.kube.client import KubeError
+from hived_extender.kube.answers import Listing, WatchEvent, is_older
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.clocks import Backoff
 from hived_extender.kube.metrics import Metrics
-from hived_extender.kube.versions import is_older
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +83,7 @@ class Reflector(Generic[T]):
         self._resource = resource
         self._metrics = metrics
         self._version = ""
-        self._wait_s = FIRST_WAIT_S
+        self._backoff = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S)
         self._random = random.Random()
         self._thread = threading.Thread(target=self.run, name=f"watch {resource.path}", daemon=True)
         self._is_stopping = False
@@ -137,13 +138,13 @@ class Reflector(Generic[T]):
                 if not _is_passing(refusal):
                     self._version = ""
                 if refusal.status == EXPIRED and not is_listed:
-                    self._wait_s = FIRST_WAIT_S  # an API server that was away is back, and a list is all it takes
+                    self._backoff.succeeded()  # an API server that was away is back, and a list is all it takes
             except Exception as unforeseen:
                 log.exception("%s: an event was not taken in; listing everything again", self._resource.path)
                 error = unforeseen
                 self._version = ""
             if time.monotonic() - started >= STEADY_AFTER_S:
-                self._wait_s = FIRST_WAIT_S
+                self._backoff.succeeded()
             self._pause(error)
 
     def _interrupt(self, *asked: threading.Event) -> None:
@@ -205,11 +206,10 @@ class Reflector(Generic[T]):
         if error is None:
             self._wake.wait(FIRST_WAIT_S)
             return
-        wait_s = self._wait_s * self._random.uniform(0.5, 1.5)
+        wait_s = self._backoff.failed() * self._random.uniform(0.5, 1.5)
         fields = {"resource": self._resource.path, "cause": str(error), "wait_s": round(wait_s, 1)}
         log.warning("lost the API server", extra={"fields": fields})
         self._wake.wait(wait_s)
-        self._wait_s = min(2 * self._wait_s, LONGEST_WAIT_S)
 
 
 def _is_passing(error: KubeError) -> bool:
@@ -221,3 +221,196 @@ def _cause(error: Exception | None) -> str:
     if isinstance(error, KubeError):
         return error.reason or str(error.status)
     return "ended" if error is None else type(error).__name__
+
+
+LOOK_INTERVAL_S = 60.0
+"""Between two looks for all kinds."""
+
+GLANCE_INTERVAL_S = 5.0
+"""Between two looks for kinds that are not followed: one call, and one for each version of their groups."""
+
+RETRY_S = 5.0
+GLANCES = round(LOOK_INTERVAL_S / GLANCE_INTERVAL_S)
+
+Object = dict[str, Any]
+
+
+class OptionalKind(Protocol):
+    """A resource; of `versions` the first is followed that the API server has."""
+
+    @property
+    def group(self) -> str:
+        """The API group."""
+
+    @property
+    def plural(self) -> str:
+        """The name of the resource in paths."""
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """Those that we read, the best first."""
+
+
+class ObjectKind(msgspec.Struct, frozen=True):
+    """An `OptionalKind` of which no more is to be known."""
+
+    group: str
+    plural: str
+    versions: tuple[str, ...]
+
+
+K = TypeVar("K", bound=OptionalKind)
+T_contra = TypeVar("T_contra", bound=OptionalKind, contravariant=True)
+
+
+class Told(Protocol[T_contra]):
+    """Takes in what is followed, on the threads of watches. None of these is called once the kind is not followed."""
+
+    def listed(self, kind: T_contra, items: list[Object]) -> None:
+        """These are all objects of a kind; the list is the callee's. Each has its `apiVersion`, which lists omit."""
+
+    def seen(self, kind: T_contra, item: Object) -> None:
+        """An object looks like this now."""
+
+    def gone(self, kind: T_contra, item: Object) -> None:
+        """An object was deleted; it looked like this."""
+
+    def unserved(self, kind: T_contra) -> None:
+        """The API server does not have this kind any more, and none of its objects."""
+
+
+class OptionalKinds(Generic[K]):
+    """Follows kinds that an API server may have or not, each for as long as it is there, from `start` to `stop`.
+
+    Most clusters have few of these kinds, and one may come while jobs run. So the API server is asked again and again:
+    every few seconds for kinds that are not there, every minute whether the others still are. A kind that we may not
+    see is like one that is not there, as far as the log goes. `what` names the kinds in the log.
+    """
+
+    def __init__(self, kube: KubeClient, metrics: Metrics, kinds: Sequence[K], told: Told[K], what: str) -> None:
+        self._kube = kube
+        self._metrics = metrics
+        self._kinds = tuple(kinds)
+        self._told = told
+        self._what = what
+        self._reflectors: dict[str, Reflector[Object]] = {}  # by path
+        self._served: dict[str, K] = {}  # by path
+        self._unlisted: set[str] | None = None  # paths; None until it is known which there are
+        self._lock = threading.Condition()  # for changes of these three; never held while anybody is told
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"kinds of {what}", daemon=True)
+
+    def path(self, is_it: Callable[[K], bool]) -> str:
+        """The path under which the API server has all objects of a kind, "" if it has none."""
+        return next((path for path, kind in tuple(self._served.items()) if is_it(kind)), "")
+
+    def start(self) -> None:
+        """Begin to follow."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Follow nothing any more. Does not wait for a call under way."""
+        with self._lock:
+            self._is_stopping.set()
+            for reflector in self._reflectors.values():
+                reflector.stop()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end after `stop`, up to so long for each thread."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout_s)
+        for reflector in self._reflectors.values():
+            reflector.join(timeout_s)
+
+    def wait_until_listed(self, timeout_s: float) -> bool:
+        """Wait until all objects are known. False if that takes longer, as where it is not allowed to list them."""
+        with self._lock:
+            return self._lock.wait_for(lambda: self._unlisted is not None and not self._unlisted, timeout_s)
+
+    def _run(self) -> None:
+        glances = 0
+        while not self._is_stopping.is_set():
+            try:
+                known = {} if glances % GLANCES == 0 else dict(self._served)
+                self._follow(known | self._find([kind for kind in self._kinds if kind not in known.values()]))
+                wait_s, glances = GLANCE_INTERVAL_S, glances + 1
+            except KubeError as error:
+                log.warning(
+                    "cannot see which kinds of %s there are", self._what, extra={"fields": {"cause": str(error)}}
+                )
+                wait_s = RETRY_S
+            except Exception:
+                log.exception("the API server's answer which kinds of %s there are was not understood", self._what)
+                wait_s = LOOK_INTERVAL_S
+            self._is_stopping.wait(wait_s)
+
+    def _find(self, kinds: Sequence[K]) -> dict[str, K]:
+        """The kinds that the API server has, of some, by the path of the version to be read."""
+        if not kinds:
+            return {}
+        groups = {group["name"]: group["versions"] for group in self._kube.get("/apis").get("groups") or ()}
+        served, plurals = {}, dict[str, set[str]]()
+        for kind in kinds:
+            there = {each["version"] for each in groups.get(kind.group, ())}
+            for base in (f"/apis/{kind.group}/{version}" for version in kind.versions if version in there):
+                if base not in plurals:
+                    plurals[base] = self._plurals(base)
+                if kind.plural in plurals[base]:
+                    served[f"{base}/{kind.plural}"] = kind
+                    break
+        return served
+
+    def _plurals(self, base: str) -> set[str]:
+        try:
+            return {resource["name"] for resource in self._kube.get(base).get("resources") or ()}
+        except KubeError as error:
+            if error.is_not_found:  # it has gone this very moment
+                return set()
+            raise
+
+    def _follow(self, served: Mapping[str, K]) -> None:
+        """Follow these kinds and no others."""
+        with self._lock:
+            if self._is_stopping.is_set():
+                return
+            for path in self._reflectors.keys() - served.keys():
+                self._reflectors.pop(path).stop()
+                log.info("follows no more", extra={"fields": {"path": path}})
+            new = [path for path in served if path not in self._reflectors]
+            for path in new:
+                self._reflectors[path] = Reflector(self._kube, self._resource(path, served[path]), self._metrics)
+                self._reflectors[path].start()
+                log.info("follows", extra={"fields": {"path": path, "of": self._what}})
+            left = [kind for path, kind in self._served.items() if path not in served and kind not in served.values()]
+            self._served = dict(served)
+            self._unlisted = {path for path in self._unlisted or () if path in served} | set(new)
+            self._lock.notify_all()
+        for kind in left:
+            self._told.unserved(kind)
+
+    def _resource(self, path: str, kind: K) -> Resource[Object]:
+        return Resource(
+            path,
+            dict,
+            partial(self._listed, path, kind),
+            lambda item: self._tell(path, self._told.seen, kind, _versioned(path, item)),
+            lambda item: self._tell(path, self._told.gone, kind, _versioned(path, item)),
+        )
+
+    def _listed(self, path: str, kind: K, items: list[Object]) -> None:
+        self._tell(path, self._told.listed, kind, [_versioned(path, item) for item in items])
+        with self._lock:
+            if self._unlisted:
+                self._unlisted.discard(path)
+                self._lock.notify_all()
+
+    def _tell(self, path: str, tell: Callable[[K, Any], None], kind: K, item: Any) -> None:
+        """Unless the watch has been ended."""
+        if path in self._reflectors:
+            tell(kind, item)
+
+
+def _versioned(path: str, item: Object) -> Object:
+    """The item with the version under which it was read."""
+    item.setdefault("apiVersion", "/".join(path.split("/")[2:4]))
+    return item

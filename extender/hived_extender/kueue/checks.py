@@ -21,9 +21,8 @@ import msgspec
 from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY
 from hived_extender.jobs.job import JobRef
-from hived_extender.kube.refused_writes import Backoff
-from hived_extender.kube.transitions import with_transition
-from hived_extender.kube.versions import is_older
+from hived_extender.kube.answers import is_older
+from hived_extender.kube.clocks import Backoff, with_transition
 from hived_extender.kueue.gangs import Gang, NoCells
 from hived_extender.kueue.workloads import PENDING, READY, REJECTED, RETRY, Check, CheckState, Object, Workload
 from hived_extender.machine.stimuli import Hold, HoldState
@@ -280,7 +279,10 @@ class Checks:
         if entry is None or entry.written is not write:
             return
         entry.written = None
-        entry.backoff.wrote(now, refused=refused)
+        if refused:
+            entry.backoff.failed(now)
+        else:
+            entry.backoff.succeeded()
 
     def said(self, entry: Entry, found: CheckState) -> Said:
         """The state that a check of a Workload has to have; `found` is what stands there."""

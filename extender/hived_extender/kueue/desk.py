@@ -21,10 +21,9 @@ import msgspec
 from hived.values.errors import HivedError, InvariantError, UserError
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.kube.clocks import wall_s
-from hived_extender.kube.events import timestamp
+from hived_extender.kube.clocks import timestamp, wall_s
 from hived_extender.kube.metrics import Metrics
-from hived_extender.kube.optional_kinds import ObjectKind, OptionalKinds
+from hived_extender.kube.watch import ObjectKind, OptionalKinds
 from hived_extender.kueue.asking import Asking
 from hived_extender.kueue.checks import Checks, Entry, Write, with_states
 from hived_extender.kueue.gangs import Gang, NoCells, gang_elsewhere, gang_of
@@ -169,7 +168,7 @@ class KueueDesk:
     # Told by the watches
 
     def listed(self, kind: ObjectKind, items: list[Object]) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         with self._lock:
             if kind is WORKLOADS:
                 there = {one.key: one for item in items if (one := _read(workload_of, item)) is not None}
@@ -188,7 +187,7 @@ class KueueDesk:
         self._news.set()
 
     def seen(self, kind: ObjectKind, item: Object) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         with self._lock:
             if kind is WORKLOADS and (workload := _read(workload_of, item)) is not None:
                 self._checks.workload_seen(workload)
@@ -205,7 +204,7 @@ class KueueDesk:
         self._news.set()
 
     def gone(self, kind: ObjectKind, item: Object) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         with self._lock:
             if kind is WORKLOADS and (workload := _read(workload_of, item)) is not None:
                 self._checks.workload_gone(workload.key)
@@ -217,7 +216,7 @@ class KueueDesk:
         self._news.set()
 
     def unserved(self, kind: ObjectKind) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         self.listed(kind, [])
 
     # Turns

@@ -25,7 +25,7 @@ from hived_extender.jobs.annotations import PREFIX
 from hived_extender.jobs.dialects.kueue import HOST
 from hived_extender.jobs.job import JobRef
 from hived_extender.jobs.progress import seconds_of
-from hived_extender.kube.optional_kinds import ObjectKind
+from hived_extender.kube.watch import ObjectKind
 
 GROUP = "kueue.x-k8s.io"
 VERSIONS = ("v1beta2", "v1beta1")

@@ -27,7 +27,7 @@ from hived_extender.jobs.progress import seconds_of
 from hived_extender.jobs.proofs import Prover
 from hived_extender.jobs.readings import Reading
 from hived_extender.jobs.wire import AskedPod, Node, Pod
-from hived_extender.kube.versions import is_older
+from hived_extender.kube.answers import is_older
 from hived_extender.kube_rules.demands import DemandsReader, NamespaceLabels, RuledPod
 from hived_extender.kube_rules.nodes import CORDON, RuledNode
 from hived_extender.kube_rules.residents import Residents, Standing

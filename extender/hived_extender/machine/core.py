@@ -9,7 +9,6 @@ The inputs of a state: all that has to be there again after a restart or under a
 
 import itertools
 import logging
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -50,6 +49,7 @@ from hived.values.specs import (
 )
 from hived_extender.jobs.annotations import BIND_INFO
 from hived_extender.jobs.bind_info import bind_annotations
+from hived_extender.kube.clocks import timestamp
 from hived_extender.machine.devices.table import NodeDevices, Selector
 from hived_extender.recording.record import Draft, Operations, Recorder
 
@@ -409,7 +409,7 @@ class Core:
         if not self._is_successor:
             _log(decision.cancelled, preempted, gave_up=isinstance(decision, Preempt) and decision.gave_up)
         for name in preempted:
-            self.lazy_times[name] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+            self.lazy_times[name] = timestamp()
             self._on_lazy(self.state.groups[name])
         return decision
 

@@ -31,7 +31,7 @@ from hived_extender.jobs.node_names import Mask
 from hived_extender.jobs.progress import MOST_S, UNKNOWN, Progress
 from hived_extender.jobs.readings import Reading
 from hived_extender.jobs.wire import Owner, Pod
-from hived_extender.kube.versions import is_older
+from hived_extender.kube.answers import is_older
 from hived_extender.kube_rules.demands import RuledPod
 
 REMEMBERED_ENDS = 4096

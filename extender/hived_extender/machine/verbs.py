@@ -26,8 +26,8 @@ from hived_extender.jobs.interpreter import AccessRefused
 from hived_extender.jobs.node_names import Mask, NodeNames
 from hived_extender.jobs.readings import Reading
 from hived_extender.jobs.wire import WAITING_KEY, AskedPod, FilterArgs, FilterResult, PreemptResult
+from hived_extender.kube.answers import is_older
 from hived_extender.kube.metrics import Metrics
-from hived_extender.kube.versions import is_older
 from hived_extender.machine.acceptance import MOST_REFUSALS, Acceptance
 from hived_extender.machine.announcements import Announcements
 from hived_extender.machine.cluster_cache import ClusterCache

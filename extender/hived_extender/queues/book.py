@@ -21,7 +21,7 @@ from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodSpec
 from hived_extender.jobs.job import Job, JobRef, JobState, masked
 from hived_extender.jobs.kinds import table
 from hived_extender.jobs.kinds.marks import is_marked_held
-from hived_extender.kube.refused_writes import Backoff
+from hived_extender.kube.clocks import Backoff
 from hived_extender.machine.stimuli import HoldState
 from hived_extender.queues.entries import IN_TIME, Kept, Late, Memo, Returned
 from hived_extender.queues.units import GROWN, LATE, Unit
@@ -247,7 +247,10 @@ class Book:
             return
         entry.written, entry.refusal = None, error
         self._changed[entry.key] = None
-        entry.backoff.wrote(now, refused=bool(error))
+        if error:
+            entry.backoff.failed(now)
+        else:
+            entry.backoff.succeeded()
         if error:
             entry.wanted = entry.wanted or action.change
         if entry.wanted is not None:

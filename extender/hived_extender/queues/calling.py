@@ -16,7 +16,7 @@ from hived_extender.jobs.kinds.kind import Verb, Write
 from hived_extender.jobs.kinds.marks import is_marked_held
 from hived_extender.jobs.proofs import Prover
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.kube.refused_writes import Backoff
+from hived_extender.kube.clocks import Backoff
 from hived_extender.machine.pods import PodName
 from hived_extender.queues import entries
 from hived_extender.queues.book import Action, Change
@@ -145,5 +145,5 @@ class LettingGo:
         """A call was carried out, or refused."""
         backoff = self._refused.pop(action.job.key, None) or Backoff()
         if error:
-            backoff.wrote(now, refused=True)
+            backoff.failed(now)
             self._refused[action.job.key] = backoff

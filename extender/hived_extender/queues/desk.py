@@ -25,7 +25,7 @@ from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.clocks import wall_s
 from hived_extender.kube.events import WARNING, EventRecorder, PodRef
 from hived_extender.kube.metrics import Metrics, QueueGauges
-from hived_extender.kube.optional_kinds import OptionalKinds
+from hived_extender.kube.watch import OptionalKinds
 from hived_extender.machine.pods import PodName
 from hived_extender.machine.service import Service
 from hived_extender.machine.stimuli import Claimed, JobsMade, QuotasFollowed

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterable
 
 from hived_extender.jobs.wire import Pod
-from hived_extender.kube.optional_kinds import Object, ObjectKind
+from hived_extender.kube.watch import Object, ObjectKind
 from hived_extender.machine.pods import NEVER
 
 CLASSES = ObjectKind("scheduling.k8s.io", "priorityclasses", ("v1",))
@@ -41,21 +41,21 @@ class WatchedClasses:
             return changed
 
     def listed(self, kind: ObjectKind, items: list[Object]) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         self._put({_name(item): _is_default(item) for item in items if _is_never(item)})
         self._wake()
 
     def seen(self, kind: ObjectKind, item: Object) -> None:
-        """See `optional_kinds.Told`. A class that was deleted and made anew may have another policy."""
+        """See `kube.watch.Told`. A class that was deleted and made anew may have another policy."""
         others = {name: each for name, each in self._never.items() if name != _name(item)}
         self._put(others | ({_name(item): _is_default(item)} if _is_never(item) else {}))
 
     def gone(self, kind: ObjectKind, item: Object) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         self._put({name: each for name, each in self._never.items() if name != _name(item)})
 
     def unserved(self, kind: ObjectKind) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         self.listed(kind, [])
 
     def _put(self, never: dict[str, bool]) -> None:

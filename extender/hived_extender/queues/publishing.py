@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from hived_extender.jobs.job import JobState, told
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.kube.events import timestamp
-from hived_extender.kube.optional_kinds import ObjectKind
+from hived_extender.kube.clocks import timestamp
+from hived_extender.kube.watch import ObjectKind
 from hived_extender.queues.book import Book, JobRecord, Step
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.records import (
@@ -75,7 +75,7 @@ class Publisher:
     # Facts
 
     def listed(self, kind: ObjectKind, items: list[Object]) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         with self._lock:
             self._found[kind] = {_name(item): _kept(item) for item in items}
             self._swept = None
@@ -84,7 +84,7 @@ class Publisher:
             self._due.update({each: 0.0 for each in self._wanted if each[0] == kind})
 
     def seen(self, kind: ObjectKind, item: Object) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         with self._lock:
             found = self._found.setdefault(kind, {})
             if kind == QUEUES and _name(item) not in found and (kind, _name(item)) not in self._wanted:
@@ -96,7 +96,7 @@ class Publisher:
                 self._due.setdefault((kind, _name(item)), 0.0)
 
     def gone(self, kind: ObjectKind, item: Object) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         with self._lock:
             self._found.setdefault(kind, {}).pop(_name(item), None)
             if kind == UNITS:
@@ -105,7 +105,7 @@ class Publisher:
                 self._due.setdefault((kind, _name(item)), 0.0)
 
     def unserved(self, kind: ObjectKind) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         with self._lock:
             self._found.pop(kind, None)
             if kind == UNITS:

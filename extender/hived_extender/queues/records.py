@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hived_extender.jobs.job import JobRef
-from hived_extender.kube.transitions import with_transition
+from hived_extender.kube.clocks import with_transition
 from hived_extender.queues.words import held_by
 
 API_VERSION = "scheduling.x-k8s.io/v1alpha1"

@@ -40,8 +40,8 @@ from hived_extender.jobs.needs import Need
 from hived_extender.jobs.owners import names_another
 from hived_extender.jobs.quotas.tree import NAMESPACE, QuotaTree, misspelt_in, names_of, read_tree
 from hived_extender.jobs.wire import Pod
-from hived_extender.kube.optional_kinds import ObjectKind
-from hived_extender.kube.versions import is_older
+from hived_extender.kube.answers import is_older
+from hived_extender.kube.watch import ObjectKind
 from hived_extender.queues.policies import Policy, Rules, policy_named
 from hived_extender.queues.records import MAX_DEPTH, QUEUE_NAMESPACE, queue_name
 
@@ -90,7 +90,7 @@ class WatchedJobs:
     # Told by the watches
 
     def listed(self, kind: Kind, items: list[Object]) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         there = set()
         while items:
             there.add(self._take(kind, items.pop()))
@@ -101,16 +101,16 @@ class WatchedJobs:
             self.forget(name)
 
     def seen(self, kind: Kind, item: Object) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         self._take(kind, item)
 
     def gone(self, kind: Kind, item: Object) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         metadata = item["metadata"]
         self.forget(kind.name(metadata.get("namespace", ""), metadata["name"]))
 
     def unserved(self, kind: Kind) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         with self._lock:
             left = [name for name in self._jobs if _is_of(kind, name)]
         for name in left:
@@ -398,27 +398,27 @@ class WatchedTree:
         self.item: Object | None = None  # the object that counts, whether it keeps the rules or not
 
     def listed(self, kind: ObjectKind, items: list[Object]) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         with self._lock:
             self._objects = {names_of(item): item for item in items if _may_count(item)}
         self._read()
 
     def seen(self, kind: ObjectKind, item: Object) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         if _may_count(item):
             with self._lock:
                 self._objects[names_of(item)] = item
             self._read()
 
     def gone(self, kind: ObjectKind, item: Object) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         if _may_count(item):
             with self._lock:
                 self._objects.pop(names_of(item), None)
             self._read()
 
     def unserved(self, kind: ObjectKind) -> None:
-        """See `optional_kinds.Told`."""
+        """See `kube.watch.Told`."""
         self.listed(kind, [])
 
     def why_ignored(self, item: Mapping[str, Any]) -> str:

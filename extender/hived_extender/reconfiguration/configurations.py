@@ -30,7 +30,8 @@ from hived_extender.api.configuration import (
     VersionEntry,
 )
 from hived_extender.kube.client import KubeError
-from hived_extender.kube.events import NORMAL, WARNING, timestamp
+from hived_extender.kube.clocks import Backoff, timestamp
+from hived_extender.kube.events import NORMAL, WARNING
 from hived_extender.machine.service import Service
 from hived_extender.machine.verbs import NotLeadingError
 from hived_extender.reconfiguration.certified import why_not
@@ -487,9 +488,9 @@ class Configurations:
 
     def _follow(self) -> None:
         """Take up the store's text whenever it changes; retry after a while if it could not come into force."""
-        retry_s: float | None = None
+        backoff = Backoff(FIRST_RETRY_S, LONGEST_RETRY_S)
         while not self._is_stopping.is_set():
-            has_news = self._in_force.has_news.wait(retry_s)
+            has_news = self._in_force.has_news.wait(backoff.wait_s or None)
             self._in_force.has_news.clear()
             if self._is_stopping.is_set():
                 return
@@ -499,10 +500,10 @@ class Configurations:
             except Exception as error:
                 if not isinstance(error, HivedError | KubeError):
                     log.exception("the stored configuration could not be taken up")
-            if is_settled:
-                retry_s = None
-            else:
-                retry_s = FIRST_RETRY_S if has_news or retry_s is None else min(2 * retry_s, LONGEST_RETRY_S)
+            if has_news or is_settled:
+                backoff.succeeded()
+            if not is_settled:
+                backoff.failed()
 
     def _look(self) -> bool:
         """Take up the store's text; False to retry."""

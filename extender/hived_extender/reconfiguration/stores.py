@@ -28,7 +28,7 @@ from hived_config.openpai import inner_text, is_plainly_own
 from hived_extender.api.certificates import Certificate
 from hived_extender.api.configuration import ConfigVersion, VersionEntry
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.kube.events import timestamp
+from hived_extender.kube.clocks import timestamp
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.watch import Reflector, Resource
 

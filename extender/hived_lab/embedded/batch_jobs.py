@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hived_extender.client.moments import parse_time
+from hived_extender.kube.clocks import timestamp
 from hived_lab.embedded.apiserver.bodies import Body
-from hived_lab.embedded.apiserver.kinds import timestamp, turn_condition
+from hived_lab.embedded.apiserver.kinds import turn_condition
 from hived_lab.embedded.apiserver.store import Revision
 
 FINALIZER = "batch.kubernetes.io/job-tracking"

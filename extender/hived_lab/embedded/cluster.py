@@ -14,7 +14,7 @@ from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.jobs.admission import Admission
 from hived_extender.jobs.namespaces import NAMESPACE_NAME
-from hived_extender.kube import struct_types
+from hived_extender.kube import answers
 from hived_extender.kube.client import KubeClient
 from hived_lab.embedded.apiserver.resources import NAMESPACES
 from hived_lab.embedded.apiserver.server import ApiServer
@@ -88,7 +88,7 @@ class EmbeddedCluster:
 
         Raises UserError if a kubeconfig cannot be written; then nothing runs.
         """
-        struct_types.prepare()
+        answers.prepare()
         self._write_kubeconfigs()
         self._server.start()
         self._server.call(lambda: self._nodes.register(self._machines))

@@ -12,13 +12,14 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived_extender.jobs.kinds.kubeflow import REPLICA_SPECS
+from hived_extender.kube.clocks import timestamp
 from hived_jobs.documents import stored_document
 from hived_jobs.kinds import plan_document
 from hived_jobs.policies import Event
 from hived_jobs.submission import SCHEDULER, PlannedJob, Submission
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
-from hived_lab.embedded.apiserver.kinds import timestamp, turn_condition
+from hived_lab.embedded.apiserver.kinds import turn_condition
 from hived_lab.embedded.apiserver.store import Revision
 from hived_lab.embedded.batch_jobs import Step, is_over
 

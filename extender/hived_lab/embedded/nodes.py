@@ -32,11 +32,12 @@ from hived_config.node_names import PLACEHOLDER
 from hived_config.rules import PodRules
 from hived_config.skus import GPU_RESOURCE
 from hived_extender.jobs.wire import ENABLE_LIMIT
+from hived_extender.kube.clocks import timestamp
 from hived_extender.kube_rules.demands import Toleration
 from hived_extender.kube_rules.nodes import Taint
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
-from hived_lab.embedded.apiserver.kinds import micro_timestamp, set_condition, timestamp
+from hived_lab.embedded.apiserver.kinds import set_condition
 from hived_lab.embedded.apiserver.models import DeleteOptions, Preconditions
 from hived_lab.embedded.apiserver.registry import Registry, follow, look_at
 from hived_lab.embedded.apiserver.resources import LEASES, NODES, PODS
@@ -334,7 +335,7 @@ class Nodes:
     def _renew_lease(self, name: str) -> None:
         lease = self._registry.collection(LEASES).revisions.get(Key(LEASE_NAMESPACE, name))
         if lease is not None:
-            spec = {**lease.body.get("spec", {}), "renewTime": micro_timestamp()}
+            spec = {**lease.body.get("spec", {}), "renewTime": timestamp(digits=6)}
             self._registry.update(LEASES, lease.key, {**lease.body, "spec": spec})
 
     def _remove_lease(self, name: str) -> None:
@@ -461,5 +462,5 @@ def _lease(node: Revision) -> Body:
     owner = {"apiVersion": "v1", "kind": "Node", "name": node.key.name, "uid": node.view.metadata.uid}
     return {
         "metadata": {"name": node.key.name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
-        "spec": {"holderIdentity": node.key.name, "leaseDurationSeconds": 40, "renewTime": micro_timestamp()},
+        "spec": {"holderIdentity": node.key.name, "leaseDurationSeconds": 40, "renewTime": timestamp(digits=6)},
     }

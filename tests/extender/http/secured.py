@@ -17,8 +17,7 @@ from hived_extender.http.app import create_app
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import Shim
 from hived_extender.http.tls import ServerTls
-from hived_extender.kube.client import KubeClient
-from hived_extender.kube.endpoint import load_configuration
+from hived_extender.kube.client import KubeClient, load_configuration
 from tests.extender.machine.small_cluster import SmallCluster
 from tests.stub_server import Request, StubServer
 

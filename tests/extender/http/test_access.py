@@ -29,8 +29,7 @@ from hived_extender.http import access as asking
 from hived_extender.http.access import ACCESS_REVIEWS, CALLER, GRANTED, TOKEN_REVIEWS, Call, Gate, Reviews
 from hived_extender.http.answers import AUTHENTICATED, Identity, identity_of
 from hived_extender.http.routes import ROUTES
-from hived_extender.kube.client import KubeClient
-from hived_extender.kube.endpoint import load_configuration
+from hived_extender.kube.client import KubeClient, load_configuration
 from tests.extender.http.secured import Files, ReviewServer, Secured, bearer, call_on
 from tests.extender.machine.small_cluster import filter_body, preempt_body, wait_until
 

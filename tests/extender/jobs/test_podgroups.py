@@ -8,7 +8,7 @@ import pytest
 
 from hived_extender.jobs.dialects.description import ObjectRef
 from hived_extender.jobs.podgroups import Objects
-from hived_extender.kube import optional_kinds, watch
+from hived_extender.kube import watch
 from hived_extender.kube.answers import Listing, WatchEvent
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.metrics import Metrics
@@ -75,9 +75,9 @@ class Followed:
 
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(optional_kinds, "LOOK_INTERVAL_S", 0.01)
-    monkeypatch.setattr(optional_kinds, "GLANCE_INTERVAL_S", 0.01)
-    monkeypatch.setattr(optional_kinds, "RETRY_S", 0.01)
+    monkeypatch.setattr(watch, "LOOK_INTERVAL_S", 0.01)
+    monkeypatch.setattr(watch, "GLANCE_INTERVAL_S", 0.01)
+    monkeypatch.setattr(watch, "RETRY_S", 0.01)
     monkeypatch.setattr(watch, "FIRST_WAIT_S", 0.001)
 
 

@@ -13,7 +13,7 @@ from hived_extender.jobs.annotations import SCHEDULING_SPEC, is_quickly_read, re
 from hived_extender.jobs.proofs import Prover
 from hived_extender.jobs.readings import Reading, Texts
 from hived_extender.jobs.wire import PodMetadata
-from hived_extender.kube.versions import is_older
+from hived_extender.kube.answers import is_older
 from hived_extender.machine.pods import UnknownPodError
 from tests.extender.machine.small_cluster import SmallCluster, pod_json, spec_text, to_pod, wait_until
 

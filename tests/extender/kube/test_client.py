@@ -12,9 +12,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError
-from hived_extender.kube.configuration import Credentials, Identity
-from hived_extender.kube.endpoint import load_configuration
+from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError, load_configuration
+from hived_extender.kube.endpoint import Credentials, Identity
 from tests.expecting import PATIENCE_S
 from tests.stub_server import Request, StubServer
 

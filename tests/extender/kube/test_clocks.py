@@ -1,10 +1,10 @@
-"""Hived's own clock beside a wall clock that is set while it runs."""
+"""A clock that never jumps, times of transitions, and waits before another try."""
 
 import logging
 
 import pytest
 
-from hived_extender.kube.clocks import SteadyClock
+from hived_extender.kube.clocks import FIRST_RETRY_S, LONGEST_RETRY_S, Backoff, SteadyClock, with_transition
 
 
 class Machine:
@@ -46,3 +46,42 @@ def test_a_setting_is_told_once_and_so_is_the_next(
         clock.tell_jumps()
     told = [(one.levelname, getattr(one, "fields", {}).get("seconds")) for one in caplog.records]
     assert told == [("WARNING", 3600), ("WARNING", -3600), ("INFO", None)]
+
+
+def test_the_time_doubles_up_to_the_longest() -> None:
+    backoff, times = Backoff(), []
+    for _ in range(8):
+        times.append(backoff.failed(100.0))
+        assert backoff.at_s == 100.0 + times[-1]
+    assert times == [FIRST_RETRY_S * 2**number for number in range(6)] + [LONGEST_RETRY_S] * 2
+
+
+def test_a_write_that_was_carried_out_ends_the_wait() -> None:
+    backoff = Backoff()
+    backoff.failed(100.0)
+    backoff.succeeded()
+    assert backoff.at_s == 0.0
+    backoff.failed(102.0)
+    assert backoff.at_s == 102.0 + FIRST_RETRY_S
+
+
+CONDITION = {"type": "Ready", "status": "True", "reason": "New"}
+
+
+def test_the_first_time_is_now() -> None:
+    assert with_transition(CONDITION, None, "t1") == {**CONDITION, "lastTransitionTime": "t1"}
+
+
+def test_the_time_stays_while_the_status_does() -> None:
+    before = {**CONDITION, "reason": "Old", "lastTransitionTime": "t0"}
+    assert with_transition(CONDITION, before, "t1")["lastTransitionTime"] == "t0"
+
+
+def test_another_status_has_another_time() -> None:
+    before = {**CONDITION, "status": "False", "lastTransitionTime": "t0"}
+    assert with_transition(CONDITION, before, "t1")["lastTransitionTime"] == "t1"
+
+
+def test_the_value_may_have_another_key() -> None:
+    before = {"state": "Pending", "status": "x", "lastTransitionTime": "t0"}
+    assert with_transition({"state": "Ready"}, before, "t1", key="state")["lastTransitionTime"] == "t1"

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.kube.configuration import Configuration, Credentials, Identity, Tls
-from hived_extender.kube.endpoint import Endpoint
+from hived_extender.kube.endpoint import Configuration, Credentials, Endpoint, Identity, Tls
 from tests.expecting import PATIENCE_S
 from tests.extender.http.secured import Files
 from tests.stub_server import Request, StubServer

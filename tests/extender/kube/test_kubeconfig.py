@@ -17,9 +17,16 @@ import pytest
 from msgspec.structs import replace
 
 from hived_extender.kube import kubeconfig
-from hived_extender.kube.client import KubeClient
-from hived_extender.kube.configuration import Configuration, Credentials, Identity
-from hived_extender.kube.endpoint import Endpoint, KubeError, Way, environment_proxy, load_configuration
+from hived_extender.kube.client import KubeClient, load_configuration
+from hived_extender.kube.endpoint import (
+    Configuration,
+    Credentials,
+    Endpoint,
+    Identity,
+    KubeError,
+    Way,
+    environment_proxy,
+)
 from hived_extender.kube.kubeconfig import read_service_account
 from tests.expecting import PATIENCE_S
 from tests.extender.http.secured import Files

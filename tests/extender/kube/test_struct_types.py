@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hived_extender.kube import struct_types
+from hived_extender.kube import answers
 
 Size = int
 """What `Box` is read with; it is gone once the type is known."""
@@ -21,6 +21,6 @@ class Unread(msgspec.Struct):
 
 
 def test_a_type_that_is_known_is_not_looked_at_again() -> None:
-    struct_types.prepare()
+    answers.prepare()
     globals().pop("Size")
     assert msgspec.convert({"size": 2}, Box) == Box(2)

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 
+from hived_config.loader import load_text
 from hived_extender.kube import watch
 from hived_extender.kube.answers import Listing, WatchEvent
-from hived_extender.kube.client import KubeError
+from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
-from hived_extender.kube.watch import Reflector, Resource, drained
+from hived_extender.kube.watch import ObjectKind, OptionalKinds, Reflector, Resource, drained
+from hived_lab.embedded.cluster import EmbeddedCluster
+from tests.expecting import expect_soon
 
 GONE = KubeError(410, "Expired", "too old")
 LOST = KubeError(0, "NoAnswer", "connection refused")
@@ -213,3 +216,56 @@ def test_a_list_that_is_asked_for_ends_a_wait(monkeypatch: pytest.MonkeyPatch) -
 def test_a_list_that_is_drained_gives_its_items_in_order_and_holds_none_of_those() -> None:
     items = list("abc")
     assert [(item, tuple(items)) for item in drained(items)] == [("a", ("c", "b")), ("b", ("c",)), ("c", ())]
+
+
+CONFIG = """\
+physicalCluster:
+  cellTypes: {NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}}
+  physicalCells: [{cellType: NODE, cellAddress: n0}]
+virtualClusters:
+  a: {virtualCells: [{cellType: NODE, cellNumber: 1}]}
+"""
+KIND = ObjectKind("kueue.x-k8s.io", "resourceflavors", ("v1beta2", "v1beta1"))
+THERE = ObjectKind("kueue.x-k8s.io", "workloads", ("v1beta2",))
+
+
+class Told:
+    """Takes note of lists."""
+
+    def __init__(self) -> None:
+        self.listed_kinds: list[ObjectKind] = []
+
+    def listed(self, kind: ObjectKind, items: list[dict[str, Any]]) -> None:
+        self.listed_kinds.append(kind)
+
+    def seen(self, kind: ObjectKind, item: dict[str, Any]) -> None: ...
+
+    def gone(self, kind: ObjectKind, item: dict[str, Any]) -> None: ...
+
+    def unserved(self, kind: ObjectKind) -> None: ...
+
+
+def test_a_kind_that_comes_later_is_followed_at_the_next_glance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interval of full looks is a minute all the time."""
+    monkeypatch.setattr(watch, "GLANCE_INTERVAL_S", 0.01)
+    told, has_come = Told(), threading.Event()
+    with EmbeddedCluster(load_text(CONFIG, "small.yaml", environ={}).cluster) as cluster:
+        kube = KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
+        get = kube.get
+
+        def before_it_came(path: str, *more: Any) -> Any:
+            found = get(path, *more)
+            if path == "/apis/kueue.x-k8s.io/v1beta2" and not has_come.is_set():
+                found["resources"] = [each for each in found["resources"] if each["name"] != KIND.plural]
+            return found
+
+        monkeypatch.setattr(kube, "get", before_it_came)
+        kinds = OptionalKinds(kube, Metrics(), (KIND, THERE), told, "tests")
+        kinds.start()
+        expect_soon(lambda: THERE in told.listed_kinds)
+        assert KIND not in told.listed_kinds
+        has_come.set()
+        expect_soon(lambda: KIND in told.listed_kinds)
+        kinds.stop()
+        kinds.join(10)
+        kube.close()

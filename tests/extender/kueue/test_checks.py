@@ -6,7 +6,7 @@ import pytest
 
 from hived.values.errors import UserError
 from hived.values.specs import GroupSpec, MemberSpec, PodSpec
-from hived_extender.kube.refused_writes import FIRST_RETRY_S
+from hived_extender.kube.clocks import FIRST_RETRY_S
 from hived_extender.kueue.checks import EVICTION_S, MESSAGE_S, Checks, Said, Write, with_states
 from hived_extender.kueue.gangs import Gang, NoCells
 from hived_extender.kueue.workloads import Workload, check_of, workload_of

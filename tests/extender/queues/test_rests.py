@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived_extender.kube.events import timestamp
+from hived_extender.kube.clocks import timestamp
 from hived_extender.queues.entries import FIRST_S, Memo, Returned
 from hived_extender.queues.words import sentence
 from tests.extender.machine.small_jobs import job

@@ -184,7 +184,7 @@ Patch = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of job object. It is an `OptionalKind` of `kube.optional_kinds`.
+    """A kind of job object. It is an `OptionalKind` of `kube.watch`.
 
     Attributes
     ----------

@@ -12,7 +12,7 @@ from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.api.cells import LostDevices, Shortage
 from hived_extender.jobs.wire import Node, Pod
-from hived_extender.kube.versions import is_older
+from hived_extender.kube.answers import is_older
 from hived_extender.machine.announcements import Announcements
 from hived_extender.machine.core import Core
 from hived_extender.machine.devices.dra import (

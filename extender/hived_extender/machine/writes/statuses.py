@@ -19,8 +19,7 @@ from urllib.parse import quote
 from hived_extender.jobs.dialects import native_podgroup, podgroup, podgroup_old, volcano
 from hived_extender.jobs.dialects.description import GangKey, ObjectRef
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.kube.events import timestamp
-from hived_extender.kube.transitions import with_transition
+from hived_extender.kube.clocks import timestamp, with_transition
 from hived_extender.machine.effects import WriteStatuses
 from hived_extender.machine.gangs.plans import GangState
 from hived_extender.machine.gangs.table import waits_for_us

@@ -15,7 +15,8 @@ from hived.values.errors import HivedError, InvariantError, UserError
 from hived_extender.jobs.proofs import Prover
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
-from hived_extender.kube.events import EventRecorder, timestamp
+from hived_extender.kube.clocks import timestamp
+from hived_extender.kube.events import EventRecorder
 from hived_extender.kube.metrics import Metrics
 from hived_extender.machine.effects import (
     AnnotatePod,

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from functools import reduce
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
@@ -10,6 +9,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 
 from hived_config.quantities import canonical
+from hived_extender.kube.clocks import timestamp
 from hived_extender.kube_rules.resource_rules import quantity_faults, resource_faults
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body, Cause, conflict, forbidden
@@ -30,16 +30,6 @@ class Lookup(Protocol):
 
     def priority_classes(self) -> Mapping[str, Revision]:
         """Return the priority classes by name."""
-
-
-def timestamp() -> str:
-    """Return the present moment as `metav1.Time` writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def micro_timestamp() -> str:
-    """Return the present moment as `metav1.MicroTime` writes it."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def with_text_quantities(quantities: Mapping[str, Any]) -> dict[str, str]:

@@ -7,15 +7,17 @@ The nodes and controllers of the embedded cluster use these operations directly,
 import asyncio
 import logging
 import random
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import cast
 
 from hived_extender.client.moments import parse_time
+from hived_extender.kube.clocks import timestamp
 from hived_lab.embedded.apiserver import bodies, kinds, models
 from hived_lab.embedded.apiserver.bodies import ApiError, Body, Cause, view_of
-from hived_lab.embedded.apiserver.kinds import PERMANENT_NAMESPACES, SYSTEM_PRIORITY_CLASSES, timestamp
+from hived_lab.embedded.apiserver.kinds import PERMANENT_NAMESPACES, SYSTEM_PRIORITY_CLASSES
 from hived_lab.embedded.apiserver.models import DeleteOptions, metadata_causes
 from hived_lab.embedded.apiserver.resources import (
     CORE_EVENTS,
@@ -299,10 +301,9 @@ def _kept_metadata(old: Body, new: Body) -> Body:
 
 
 def _marked_deleted(metadata: Body, grace_s: int) -> Body:
-    moment = datetime.now(UTC) + timedelta(seconds=min(grace_s, _LONGEST_GRACE_S))
     return {
         **metadata,
-        "deletionTimestamp": moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "deletionTimestamp": timestamp(time.time() + min(grace_s, _LONGEST_GRACE_S)),
         "deletionGracePeriodSeconds": grace_s,
     }
 
