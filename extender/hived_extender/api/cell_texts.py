@@ -21,7 +21,7 @@ SLICE = 128
 """Cells of one slice, without the cells that they are bound to."""
 
 Slice: TypeAlias = tuple[bool, bytes]
-"""Whether a cell of the list begins with it, and the text."""
+"""True if a cell of the list begins with it, and the text."""
 
 
 class CellTexts:

@@ -49,17 +49,17 @@ class Cell(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
 
     @property
     def is_bad(self) -> bool:
-        """Whether any leaf below is on a bad node."""
+        """True if any leaf below is on a bad node."""
         return self.cell_healthiness == "Bad"
 
     @property
     def is_used(self) -> bool:
-        """Whether a group runs here, or is to run here once its victims are gone."""
+        """True if a group runs here, or is to run here once its victims are gone."""
         return self.cell_priority > FREE_PRIORITY
 
     @property
     def is_opportunistic(self) -> bool:
-        """Whether the group that runs here has no claim to stay."""
+        """True if the group that runs here has no claim to stay."""
         return self.cell_priority == OPPORTUNISTIC_PRIORITY
 
 

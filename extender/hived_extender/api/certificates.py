@@ -1,7 +1,7 @@
 """The certificate of a configuration: the effect that a replayed trace says it has, and the verdict on that.
 
 The author of a push makes it. The service checks that it is about the configuration in force and the pushed one.
-The verdict is not in it but is made of its figures, by everybody anew.
+The verdict is not in it: each reader makes it of the figures.
 """
 
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 PERCENT = 10.0
-"""By how much a mean delay may grow, unless somebody says otherwise."""
+"""The growth of a mean delay that is allowed by default."""
 
 SLIGHT_S = 1.0
 """A mean delay that grows by less has not grown: a percentage of next to nothing says nothing."""
@@ -98,7 +98,7 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def verdict(self) -> Literal["kept", "broken"]:
-        """Whether every promise is kept."""
+        """The verdict on all promises together."""
         return "broken" if self.failures() else "kept"
 
 

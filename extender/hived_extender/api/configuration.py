@@ -125,7 +125,7 @@ class ConfigReport(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_refused(self) -> bool:
-        """Whether nobody can push it. One that only needs leave to harm running work is not."""
+        """True if no caller can push it. One that only needs permission to harm running work is not refused."""
         return bool(self.refusals) and not self.needs_allow_downgrade
 
     @property

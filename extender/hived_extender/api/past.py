@@ -81,5 +81,5 @@ class RecordedPast(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_equal(self) -> bool:
-        """Whether every decision would have been the same."""
+        """True if every decision would have been the same."""
         return not (self.decisions or self.earlier or self.later or self.evicted or self.spared or self.unfollowed)

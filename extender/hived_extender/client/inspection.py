@@ -33,7 +33,7 @@ _NO_TLS = "WRONG_VERSION_NUMBER"
 """OpenSSL's reason where the other side answers in clear text."""
 
 _NO_PATH = "Not Found: "
-"""How the service's answer begins where it does not know a path at all."""
+"""The beginning of the service's answer to a path that it does not know."""
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
@@ -51,7 +51,7 @@ def _is_address(server: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """How to verify a service that speaks https, and credentials for it; an open one needs none of them.
+    """Credentials for a service, and the CA that verifies it over https; an open service needs none of them.
 
     Attributes
     ----------
@@ -187,7 +187,7 @@ class Inspector:
         return None if status == 404 else self.decode(path, Why, answer)
 
     def why_if(self, name: str, changes: Sequence[str]) -> IfResult:
-        """Whether a job would start with these changes. Raises OlderError."""
+        """The outcome of these changes for a waiting job. Raises OlderError."""
         return self._get_new(paths.IF_PATH, IfResult, msgspec.json.encode(IfArgs(name, list(changes))))
 
     def nodes(self, is_bad: bool = False) -> list[NodeView]:

@@ -168,7 +168,7 @@ class Reviews:
         return user
 
     def may(self, user: Identity, resource: Mapping[str, str]) -> bool:
-        """May they do this (`resourceAttributes` of a SubjectAccessReview)? Raises KubeError; nothing is remembered."""
+        """True if a user may do this (`resourceAttributes` of a SubjectAccessReview). Raises KubeError."""
         return self._review(user, {"resourceAttributes": dict(resource)})
 
     def _is_allowed(self, user: Identity, call: Call) -> bool:
@@ -187,7 +187,7 @@ class Reviews:
         return status.allowed and not status.denied
 
     def _grant_key(self, user: Identity, call: Call) -> tuple[Identity, bytes]:
-        """Of bounded size: paths can be as long as somebody likes."""
+        """A key of bounded size: paths can be of any length."""
         return user, self._digest(f"{call.method} {call.place}")
 
     def _digest(self, text: str) -> bytes:
@@ -307,7 +307,7 @@ def _name_of(host: bytes) -> str:
 
 
 def _is_own(name: str) -> bool:
-    """Whether it is an address, or a name that only this machine or the cluster can resolve."""
+    """True for an address, or a name that only this machine or the cluster can resolve."""
     if "." not in name or name.endswith(OF_CLUSTERS) or ".svc." in name:
         return True
     try:
@@ -352,18 +352,18 @@ class Gate:
         return verdict
 
     def is_open(self, path: str) -> bool:
-        """Whether callers of a path are not known, though it is no health check."""
+        """True if callers of a path are not known, though it is no health check."""
         if path.startswith(VERB_PREFIX):
             return self._verb_callers is None
         return self._reviews is None and path not in OPEN_PATHS
 
     @property
     def knows_callers(self) -> bool:
-        """Whether the API server is asked for the caller's identity."""
+        """True if the API server is asked for the caller's identity."""
         return self._reviews is not None
 
     def may_do(self, caller: Identity, resource: Mapping[str, str]) -> bool:
-        """May a caller do this to an object (`resourceAttributes` of a SubjectAccessReview)? Raises KubeError."""
+        """True if a caller may do this (`resourceAttributes` of a SubjectAccessReview). Raises KubeError."""
         return self._reviews is not None and self._reviews.may(caller, resource)
 
     def _verdict_on_verb(self, caller: Identity | None) -> Verdict:
@@ -379,7 +379,7 @@ class Gate:
 
 
 class Security(msgspec.Struct, frozen=True):
-    """How the extender is to be protected; by default not at all.
+    """Protection of the extender; none by default.
 
     Attributes
     ----------

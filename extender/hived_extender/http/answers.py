@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 AUTHENTICATED = "system:authenticated"
-"""The group that Kubernetes adds to everybody whom it knows."""
+"""The group that Kubernetes adds to every known user."""
 
 
 class Identity(msgspec.Struct, frozen=True):

@@ -45,7 +45,7 @@ def create_app(
     insight: Answering | None = None,
     queues: QueueAnswers | None = None,
 ) -> Flask:
-    """An application that serves `service` to callers whom `gate` lets in; without one, to everybody. Cheap.
+    """An application that serves `service` to callers whom `gate` lets in; without one, to all callers. Cheap.
 
     `config_pushes` answers for its configuration, `defrag` for moves, `queues` about queues; without these, their paths
     do not exist. `history` has the past; without it there is none to be shown. `insight` answers about jobs, a new one
@@ -74,7 +74,7 @@ def create_app(
 
 
 def _missing(config: ConfigPushes | None, defrag: DefragDesk | None, queues: QueueAnswers | None) -> tuple[str, ...]:
-    """How the paths begin that need a part which is not there."""
+    """The beginnings of paths that need a part which is not there."""
     needed = ((config, (CONFIG_PATH,)), (defrag, (DEFRAG_PATH, INPUTS_PATH, MOVES_PATH)), (queues, QUEUE_PATHS))
     return tuple(path for part, paths in needed if part is None for path in paths)
 

@@ -45,7 +45,7 @@ class _Refused(Exception):
 
 
 class ClientGoneError(Exception):
-    """Nobody is there to answer."""
+    """The client has closed the connection."""
 
 
 class TooLargeError(Exception):
@@ -53,7 +53,7 @@ class TooLargeError(Exception):
 
 
 class Budget:
-    """How many bytes of bodies there may be at once: `used <= size`. For one event loop."""
+    """Bytes of bodies, or places of threads, that may be in use at once: `used <= size`. For one event loop."""
 
     def __init__(self, size: int, most_waiting: int = MOST_WAITING) -> None:
         self.size = size
@@ -63,11 +63,11 @@ class Budget:
 
     @property
     def has_queue(self) -> bool:
-        """Whether as many wait as may."""
+        """True if as many bodies wait as may."""
         return len(self._waiting) >= self._most_waiting
 
     def try_take(self, count: int) -> bool:
-        """Take room if there is any now and nobody waits for it."""
+        """Take room if there is any now and no other body waits for it."""
         if self._waiting or self.used + count > self.size:
             return False
         self.used += count
@@ -186,7 +186,7 @@ class Body:
 
 
 def _announced(scope: Scope, limit: int) -> int:
-    """How many bytes to admit for a body. Raises _Refused if it is too large."""
+    """Bytes to admit for a body. Raises _Refused if it is too large."""
     for name, value in scope["headers"]:
         if name == b"transfer-encoding":
             return limit

@@ -1,4 +1,4 @@
-"""Who may change configurations, groups and queues, in a caller's name.
+"""Rights of callers to change configurations, groups and queues.
 
 Callers who may change the configuration may change all jobs that they see. Owners hold and release their own jobs,
 which a role of theirs lets them update. A place in the order concerns others too, so owners do not move jobs.
@@ -26,8 +26,8 @@ MayDo = Callable[[Identity, Mapping[str, str]], bool]
 
 
 class ConfigPushes:
-    """`may_do` asks the API server for somebody's rights, None where callers are not known; then only a service that
-    `is_private`, which nobody but this machine's users can call, takes pushes.
+    """`may_do` asks the API server for a caller's rights, None where callers are not known; then only a service that
+    `is_private`, which only this machine's users can call, takes pushes.
     """
 
     def __init__(self, configurations: Configurations, may_do: MayDo | None, *, is_private: bool) -> None:
@@ -37,7 +37,7 @@ class ConfigPushes:
 
     @property
     def is_pushable(self) -> bool:
-        """Can anybody push here?"""
+        """True if a caller with the right can push here."""
         is_open = self._may_do is not None or self._is_private
         return is_open and self.configurations.store.is_shared
 
@@ -52,7 +52,7 @@ class ConfigPushes:
         return self.configurations.push(self._signed(push, caller))
 
     def name_of(self, caller: Identity | None, action: str = "push") -> str:
-        """The name of a caller who may push, "" where nobody is asked. Raises UserError (403) for any other.
+        """The name of a caller who may push, "" where callers are not known. Raises UserError (403) for any other.
 
         `action` is what the caller may not do then.
         """
@@ -70,8 +70,9 @@ class ConfigPushes:
         return caller.name
 
     def may_update(self, caller: Identity, resource: Mapping[str, str]) -> bool:
-        """Does a role of a caller allow `update` on an object (`resourceAttributes` without a verb)? False where
-        nobody is asked. Raises UserError (503).
+        """True if a role of a caller allows `update` on an object (`resourceAttributes` without a verb).
+
+        False where callers are not known. Raises UserError (503).
         """
         return self._may_do is not None and _is_allowed(self._may_do, caller, {"verb": "update", **resource}, "do this")
 

@@ -58,7 +58,7 @@ def push(backend: Backend, question: Question) -> Answer:
 
 
 def _may_push(backend: Backend, question: Question) -> bool:
-    """May a caller push what they plan? They agree to its effects by the names of jobs."""
+    """True if a caller may push the plan: they agree to its effects by the names of jobs."""
     try:
         backend.config_pushes.name_of(question.caller)
     except UserError:

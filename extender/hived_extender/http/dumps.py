@@ -1,4 +1,4 @@
-"""Long answers: in pieces, not again to whoever has them already, and compressed for whoever asks for that.
+"""Long answers: in pieces, by tags not sent twice, and compressed on request.
 
 The event loop makes the pieces (`shim.py`) and serves filter calls between two of them. So a piece is small, and
 no answer is in memory as a whole. A thread that made them would compete with the loop for the interpreter's lock.

@@ -88,7 +88,7 @@ WORTH_A_WARNING = frozenset((CROWDED, FULL, FILES, HEADS))
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """How many connections a port has, and how long they may take. `most_quiet` bounds fresh and idle ones together."""
+    """Limits of a port: numbers of connections, and their times. `most_quiet` bounds fresh and idle ones together."""
 
     most: int = MOST_CONNECTIONS
     most_quiet: int = MOST_QUIET
@@ -118,7 +118,7 @@ def raise_file_limit() -> None:
 
 
 class RefusedHeadError(ValueError):
-    """A head that no request to this server can have; the client is told why."""
+    """A head that no request to this server can have; the answer says why."""
 
 
 class Connection(HttpToolsProtocol):
@@ -249,7 +249,7 @@ class Connection(HttpToolsProtocol):
     # Called by the port
 
     def is_stuck(self, now: float) -> bool:
-        """Whether the client has hardly read in the time it had. Else it has the time anew."""
+        """True if the client has hardly read in the time it had. Else the time begins anew."""
         if now <= self.unread_deadline:
             return False
         before, self._unread_size = self._unread_size, self.transport.get_write_buffer_size()
@@ -301,7 +301,7 @@ class ConnectionCounts:
 
     @property
     def is_full(self) -> bool:
-        """Whether one has to go before another may come."""
+        """True if a connection has to go before another may come."""
         return self.total >= self._most or len(self.fresh) + len(self.idle) >= self._most_quiet
 
     def first_to_go(self) -> Connection | None:

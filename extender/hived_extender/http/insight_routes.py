@@ -1,6 +1,6 @@
 """The paths about jobs and nodes: why jobs wait, what would help, and what is free. Not for the event loop.
 
-Names of other tenants' jobs are masked before anything is chosen by a name, so that nobody finds a name by guessing.
+Names of other tenants' jobs are masked before anything is chosen by a name, so that no name can be found by guessing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping

@@ -1,4 +1,4 @@
-"""The names of other tenants' jobs are for those who may see their pods.
+"""Names of other tenants' jobs are masked for callers who may not see their pods.
 
 A caller sees the jobs of a namespace if a role of theirs allows `get` on its pods, by a SubjectAccessReview. Where
 callers are not asked who they are, everybody sees everything. Rights are remembered for a minute. Without an answer of
@@ -50,11 +50,11 @@ class Masking:
 
     @property
     def is_open(self) -> bool:
-        """Does everybody see everything?"""
+        """True if callers are not known: all names are shown."""
         return not self._gate.knows_callers
 
     def remembered(self, caller: Identity, namespace: str) -> bool | None:
-        """May the caller see the pods of a namespace; None if the API server has to be asked."""
+        """True if the caller may see the pods of a namespace; None if the API server has to be asked."""
         known = self._known.get((caller, namespace))
         return known[0] if known is not None and self._clock() < known[1] else None
 
@@ -72,7 +72,7 @@ class Masking:
 
 
 class Mask:
-    """What one caller sees. Not thread-safe."""
+    """The view of one caller. Not thread-safe."""
 
     def __init__(self, masking: Masking, caller: Identity | None) -> None:
         self._masking, self._caller = masking, caller
@@ -81,7 +81,7 @@ class Mask:
         self.shows_all = masking.is_open or (caller is not None and self._may(caller, ALL))
 
     def shows(self, namespace: str) -> bool:
-        """Are the jobs of a namespace shown?"""
+        """True if the jobs of a namespace are shown."""
         if self.shows_all:
             return True
         if self._caller is None or not namespace:
@@ -117,7 +117,7 @@ class Mask:
         )  # fmt: skip
 
     def listed(self, job: Job, found: Certificate | None, at_s: float) -> Job:
-        """The same with a sentence that names nobody hidden; `found` is its certificate, of a moment `at_s`."""
+        """The same with a sentence without hidden names; `found` is its certificate, of a moment `at_s`."""
         job = self.job(job)
         if self.shows_all or job.name == MASKED:
             return job
@@ -162,7 +162,7 @@ class Mask:
         return with_sentence(masked, at_s, namespace) if is_derived(found) else masked
 
     def forecast(self, pod: PodOutcome, at_s: float) -> PodOutcome:
-        """The outcome for a pod if it were created at `at_s`, which names nobody hidden."""
+        """The outcome for a pod if it were created at `at_s`, without hidden names."""
         found = pod.certificate
         if self.shows_all:
             return pod

@@ -76,7 +76,7 @@ class Backend(msgspec.Struct, frozen=True):
         return self.answering
 
     def mask(self, question: Question) -> Mask:
-        """What the caller of a question may see: everything where nobody is asked who they are."""
+        """The view of the caller of a question: everything where callers are not known."""
         return (self.masking or Masking(Gate())).of(question.caller)
 
     def refuse_strangers(self, question: Question, what: str) -> None:
@@ -107,7 +107,7 @@ class Role(Enum):
 
 
 class Names(Enum):
-    """What becomes of the names of jobs whose pods a caller may not get."""
+    """The treatment of names of jobs whose pods a caller may not get."""
 
     NONE = "has no names of jobs"
     MASKED = "masked"

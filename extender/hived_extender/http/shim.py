@@ -4,7 +4,7 @@ The shim reads every body itself (`bodies.py`), so that a half-sent request hold
 asks the gate first: a caller without access cannot even send a body. Filter, preempt and the health checks are answered
 on the event loop, in microseconds, by the functions that the Flask routes call too. Bind waits for the API server, on
 threads of its own. Everything else goes to Flask on a thread, but the event loop makes the pieces of its answers: slow
-readers of long status dumps hold up nobody but each other. Plans and pushes have one thread, and the gate's questions
+readers of long status dumps hold up only each other. Plans and pushes have one thread, and the gate's questions
 to the API server have threads of their own. Bodies, and calls that wait for a thread, are bounded kind by kind.
 
 Verbs are decided on the event loop and nowhere else: it waits for the lock, but not long (`WAIT_S`). A thread that
@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from hived.values.errors import UserError
 from hived_extender.api import paths
 from hived_extender.http.access import CALLER, GATE, Call, Gate, GatedApp, Verdict, browser_refusal, gate_of, refused
-from hived_extender.http.answers import Answer, Identity, Question
+from hived_extender.http.answers import JSON, Answer, Identity, Question
 from hived_extender.http.bodies import (
     BODY_LIMIT,
     BODY_TIMEOUT_S,
@@ -88,7 +88,7 @@ class FlaskCall:
         self._start: Message = {}
 
     async def watch_client(self, receive: Receive) -> None:
-        """Note when the client goes away: nobody needs the rest of the answer."""
+        """Note when the client goes away: the rest of the answer is not needed then."""
         await receive()
         self._is_client_gone = True
 
@@ -100,28 +100,28 @@ class FlaskCall:
         """Make and send each piece, none before the client has read enough of the last, until it goes away.
 
         The connection of a client that does not read is ended (`guard.py`), so this ends in bounded time.
-        Calls of one `turn` make one piece among them before others are served; an empty piece is not sent.
+        Calls of one `turn` make one piece among them before others are served; an empty piece is not sent. A client
+        with HTTP/1.0 knows no chunks: it gets all pieces at once, up to `BODY_LIMIT` bytes.
         """
-        rest, whole = iter(pieces), list[bytes]()
+        rest, whole = iter(pieces), b""
         try:
             while (piece := await _next(rest, turn)) is not None and not self._is_client_gone:
                 if self._environ.get("SERVER_PROTOCOL") == "HTTP/1.0":
-                    whole.append(piece)
+                    whole += piece
+                    if len(whole) > BODY_LIMIT:
+                        whole = encode("this answer is long and comes in chunks: ask by HTTP/1.1")
+                        self._start_response("505", [("Content-Type", JSON)])
+                        break
                 elif piece:
                     await self._deliver(piece, is_last=False)
             if not self._is_client_gone:
-                await self._deliver(self._with_length(whole), is_last=True)
+                if whole and not any(name == b"content-length" for name, _ in self._start["headers"]):
+                    self._start["headers"].append((b"content-length", b"%d" % len(whole)))
+                await self._deliver(whole, is_last=True)
         finally:
             close = getattr(pieces, "close", None)
             if close is not None:
                 close()
-
-    def _with_length(self, whole: list[bytes]) -> bytes:
-        """The body for a client with HTTP/1.0, which knows no chunks; empty where the pieces have been sent."""
-        body = b"".join(whole)
-        if whole and not any(name == b"content-length" for name, _ in self._start["headers"]):
-            self._start["headers"].append((b"content-length", b"%d" % len(body)))
-        return body
 
     def _start_response(self, status: str, headers: list[tuple[str, str]], _: object = None) -> Callable[[bytes], None]:
         self._start = {
@@ -264,21 +264,19 @@ class _Lane:
 
     def __init__(self, name: str, thread_count: int, most: int) -> None:
         self.threads = ThreadPoolExecutor(thread_count, name)
-        self._most = most
-        self._count = 0
-        self._places = asyncio.Semaphore(thread_count)
+        self._places = Budget(min(thread_count, most), most - thread_count)
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[None]:
         """Wait for a place, in order, and have it as long as the context lasts. Raises _Crowded."""
-        if self._count >= self._most:
-            raise _Crowded
-        self._count += 1
+        if not self._places.try_take(1):
+            if self._places.has_queue:
+                raise _Crowded
+            await self._places.take(1)
         try:
-            async with self._places:
-                yield
+            yield
         finally:
-            self._count -= 1
+            self._places.give_back(1)
 
     async def run(self, function: Callable[..., T], *arguments: object) -> T:
         """Call it on a thread. Raises _Crowded."""

@@ -35,7 +35,7 @@ class ServerTls:
 
     @property
     def verifies_clients(self) -> bool:
-        """Whether client certificates are asked for."""
+        """True if client certificates are asked for."""
         return self._client_ca is not None
 
     def _choose(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:

@@ -31,7 +31,7 @@ SMALL_BUDGET = 4 * 1024 * 1024
 
 
 class Webhook:
-    """POST /mutate and /validate take an AdmissionReview, GET /healthz says that somebody is there."""
+    """POST /mutate and /validate take an AdmissionReview, GET /healthz answers that the server runs."""
 
     def __init__(self, admission: Admission, *, body_timeout_s: float = BODY_TIMEOUT_S) -> None:
         self._admission = admission

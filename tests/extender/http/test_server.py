@@ -126,6 +126,13 @@ def test_a_status_dump_by_http_1_0_has_its_length_and_no_chunks(running: Running
     assert json.loads(body)["physicalCluster"]
 
 
+def test_a_long_dump_by_http_1_0_is_refused(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shim, "BODY_LIMIT", 1000)
+    answer = running.raw(b"GET /v1/inspect/clusterstatus HTTP/1.0\r\nHost: x\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 505 ")
+    assert answer.endswith(b'"this answer is long and comes in chunks: ask by HTTP/1.1"')
+
+
 def test_a_client_that_leaves_during_a_dump_harms_nobody(running: Running) -> None:
     for _ in range(20):
         with socket.create_connection(running.address) as connection:

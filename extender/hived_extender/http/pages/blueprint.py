@@ -27,11 +27,11 @@ REMEDIES = {
     UNKNOWN: "A browser has to show a client certificate, or to come through a proxy that adds a token of its user.",
     403: "Ask whoever manages the cluster for the role hived-viewer.",
 }
-"""What to do for somebody whom the gate has not let in."""
+"""Advice to a caller whom the gate has refused."""
 
 
 def pages(backend: Backend, gate: Gate) -> Site:
-    """Every page. Cheap: nothing is read before somebody asks."""
+    """Every page. Cheap: nothing is read before the first request."""
     blueprint = Blueprint("pages", __name__, template_folder="templates", url_prefix=None)
     site = Site(backend, gate, Frames(backend.service.reader), backend.masking or Masking(gate), blueprint)
     blueprint.add_url_rule(f"{PREFIX}/static/<path:name>", "static", _static)
@@ -49,7 +49,7 @@ def pages(backend: Backend, gate: Gate) -> Site:
 
 
 def wants_page() -> bool:
-    """Whether the caller of the present request would rather have HTML than JSON, as browsers do."""
+    """True if the caller of the present request prefers HTML to JSON, as browsers do."""
     accepted = request.accept_mimetypes
     return accepted.best_match(["application/json", "text/html"]) == "text/html"
 

@@ -8,7 +8,7 @@ the virtual cluster in its low bits, number + 1 or 0 for none, then the use, the
 
     key == vc + 1 | use << USE_SHIFT | bad << BAD_SHIFT
 
-Keys ascend in the order in which a page draws them: used, reserved, lent, free, then whatever is bad.
+Keys ascend in the order in which a page draws them: used, reserved, lent, free, then all bad ones.
 
 A page reads bytes as typed arrays. An answer has one part for each range of cells, in the order of the question. All
 numbers are little-endian:
@@ -108,12 +108,12 @@ def use_of(key: int) -> Use:
 
 
 def vc_of(key: int) -> int:
-    """The number of the virtual cluster in a key, NO_CELL for nobody."""
+    """The number of the virtual cluster in a key, NO_CELL for none."""
     return (key & MOST_VCS) - 1
 
 
 def is_bad(key: int) -> bool:
-    """Whether a key is that of bad cells."""
+    """True for the key of bad cells."""
     return bool(key >> BAD_SHIFT & 1)
 
 
@@ -169,13 +169,13 @@ class Frame:
     _free: list[FreeCells] = field(default_factory=list)
 
     def free_cells(self) -> list[FreeCells]:
-        """The free cells of all virtual clusters by level, counted when somebody asks first."""
+        """The free cells of all virtual clusters by level, counted at the first question."""
         if not self._free:
             self._free.extend(free_cells(self.cells, releases_doomed=self.rules is Rules.BETTER))
         return self._free
 
     def level_size(self, chain: int, level: int) -> int:
-        """How many cells a chain has of a level."""
+        """The number of cells that a chain has of a level."""
         return len(self.keys[chain]) // self.cells.topology.chains[chain].leaf_count(level)
 
     def cell(self, chain: int, level: int, position: int) -> int:
@@ -297,7 +297,7 @@ Mark = tuple[int, int, int, int]
 
 
 class Kind(IntEnum):
-    """How a mark is drawn."""
+    """The kinds of marks, each drawn in its own way."""
 
     CHOSEN = 0
     LOST = 1

@@ -31,7 +31,7 @@ LAYOUT = "X-Layout"
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Leaf cells of one look: their virtual cluster, "" for nobody, its number, their use, and how many they are."""
+    """Leaf cells of one look: their virtual cluster, "" for none, its number, their use, and their count."""
 
     vc: str
     number: int

@@ -1,4 +1,4 @@
-"""Configurations: the one in force, those before it, a plan of another one drawn on the cells, and the push of it."""
+"""Configurations: the one in force, earlier ones, a plan of another one drawn on the cells, and its push."""
 
 import difflib
 import json
@@ -23,7 +23,7 @@ TAB = "Configuration"
 HOME = paths.PAGE_CONFIG_PATH
 FILE = "the uploaded file"
 SELDOM_S = 15
-"""How often the page asks for versions again."""
+"""Seconds after which the page asks for versions again."""
 
 MOST_SHOWN = 200
 """Jobs of a plan."""

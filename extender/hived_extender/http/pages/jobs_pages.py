@@ -28,7 +28,7 @@ from hived_extender.queues.answering import QueueAnswers, Wanted
 TAB, QUEUES_TAB = "Jobs", "Queues"
 ROWS = 50
 SELDOM_S = 15
-"""How often the page of a waiting job, or of `MANY` jobs, is asked for again: these take a while to make."""
+"""Seconds after which the page of a waiting job, or of `MANY` jobs, asks again: these take a while to make."""
 
 MANY = 1000
 
@@ -54,7 +54,7 @@ CAUSES: dict[CauseName, str] = {
 
 
 class Filters(msgspec.Struct, frozen=True):
-    """What a list is limited to; "" for no limit. `q` is looked for in names, pods and reasons."""
+    """Limits of a list; "" for no limit. `q` is looked for in names, pods and reasons."""
 
     q: str = ""
     vc: str = ""
@@ -64,7 +64,7 @@ class Filters(msgspec.Struct, frozen=True):
     node: str = ""
 
     def takes(self, job: Job) -> bool:
-        """Whether a job is in the list."""
+        """True if a job is in the list."""
         if (self.vc and job.vc != self.vc) or (self.state and job.state != self.state):
             return False
         if self.node and not any(self.node in node for node in job.nodes):
@@ -190,14 +190,14 @@ def _marks(view: View, name: str, certificate: Certificate | None) -> list[tuple
 
 
 def _may_help(certificate: Certificate | None, when: When | None) -> bool:
-    """Whether changes are of use, or were tried: not where a job starts soon, or waits for its own pods or its turn."""
+    """True if changes are of use, or were tried: not where a job starts soon, or waits for its own pods or its turn."""
     if certificate is None or certificate.unblock:
         return certificate is not None
     return certificate.cause not in UNTRIED_CAUSES and (when is None or when.kind not in ("now", "certain"))
 
 
 def _until(view: View, name: str) -> float | None:
-    """When the last of a job's cells are given back at the latest, in seconds since 1970; None if nobody knows."""
+    """The latest moment of the return of a job's last cells, in seconds since 1970; None if not known."""
     facts = [view.snapshot.running[group] for group in view.find(name).groups if group in view.snapshot.running]
     ends = [each.leaves_s if each.is_leaving else each.ends_s for each in facts]
     known = [each for each in ends if each is not None]
@@ -211,7 +211,7 @@ def _groups(view: View, name: str) -> tuple[str, ...]:
 
 
 def _holder_paths(view: View, certificate: Certificate | None) -> dict[str, str]:
-    """Where the jobs in the way are shown."""
+    """The paths of the jobs in the way."""
     if certificate is None:
         return {}
     wanted = dict.fromkeys(each.group for each in certificate.holders if each.group != MASKED)
@@ -236,11 +236,11 @@ CHANGES: dict[str, tuple[QueueAction, str]] = {
     FRONT: ("move", "front"),
     BACK: ("move", "back"),
 }
-"""What each button does: an action, and the place to move to."""
+"""Each button: an action, and the place to move to."""
 
 
 WORDS = {HOLD: "Hold", RELEASE: "Release", FRONT: "To the front", BACK: "To the back"}
-"""What is written on each button."""
+"""The texts of buttons."""
 
 
 class QueuedRow(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""How a page is answered: headers, tag, whole or as the part that a page asks for again; static files; forms.
+"""Answers to browsers: headers, tags, a whole page or the part that it asks for again; static files; forms.
 
 No page has a script or a style of its own: the policy allows files of this server alone. A page is never kept without
 asking again, and a browser that has it already gets 304. Files never change while the service runs: they are read once,
@@ -101,7 +101,7 @@ class FormGuard:
         return self._token(caller, self._window())
 
     def check(self, headers: Mapping[str, str], token: str, caller: Identity | None, *, is_open: bool) -> None:
-        """Raises UserError (403) unless the form is of our own page. `is_open`: nobody asks who calls."""
+        """Raises UserError (403) unless the form is of our own page. `is_open`: callers are not known."""
         host = headers.get("Host", "")
         origin = urlsplit(headers.get("Origin", ""))
         if not host or origin.netloc.lower() != host.lower() or origin.scheme not in {"http", "https"}:
@@ -123,7 +123,7 @@ class FormGuard:
 
 
 def _is_loopback(host: str) -> bool:
-    """Whether `host[:port]` is a loopback address, or localhost."""
+    """True if `host[:port]` is a loopback address, or localhost."""
     name = urlsplit(f"//{host}").hostname or ""
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -148,7 +148,7 @@ SAFETY = (
 )
 
 POLL_S = 5
-"""How often a page asks for its changing part, while somebody looks; a page may set another `poll_s`, 0 for never."""
+"""Seconds after which a visible page asks for its changing part; a page may set another `poll_s`, 0 for never."""
 
 SMALL = 1024
 """Bytes that are not worth compressing."""
@@ -202,7 +202,7 @@ class Site:
         return caller
 
     def mask(self) -> Mask:
-        """What the caller of the present request may see."""
+        """The view of the caller of the present request."""
         return self.masking.of(self.caller)
 
     @cached_property
@@ -239,7 +239,7 @@ class Site:
         return self.answer(msgspec.json.encode(value), JSON)
 
     def answer(self, body: bytes, content_type: str, status: int = 200, headers: Headers = ()) -> Response:
-        """A body with its tag; 304 without it for whoever has it already."""
+        """A body with its tag; 304 without it for a browser that has it already."""
         tag = f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
         response = Response(status=status, content_type=content_type)
         response.headers.extend((("Cache-Control", "private, no-cache"), ("Vary", VARY), *headers))
