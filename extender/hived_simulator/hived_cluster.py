@@ -202,37 +202,11 @@ def placed_pods(holdings: Mapping[str, Holding], state: State, saves: Saves) -> 
     return placed
 
 
-class Possible:
-    """Answers for each kind of task, by an empty and healthy state, which stays so."""
-
-    def __init__(self, empty: State) -> None:
-        self._empty = empty
-        self._known: dict[tuple[str, int, Shape], Waits | None] = {}
-
-    def refusal(self, task: Task) -> Waits | None:
-        """Why a task can never run; None if it can. Cost: a search for each kind of task."""
-        key = (task.vc, task.priority, task.shape)
-        if key not in self._known:
-            self._known[key] = self._ask(task)
-        return self._known[key]
-
-    def _ask(self, task: Task) -> Waits | None:
-        pod = pod_of(task, pod_spec(task, task.priority, is_lazy=False), 0)
-        try:
-            decision = handle(self._empty, ScheduleRequested(pod))
-        except UserError as error:
-            return Waits(Cause.REFUSED, str(error))
-        return Waits(Cause.REFUSED, decision.reason) if isinstance(decision, Wait) else None
-
-
 class HivedCluster(SimulatedCluster):
     """The core on all nodes of a configuration, healthy at first; `owned` limits them.
 
-    `is_lazy`: guaranteed tasks that others of their virtual cluster preempt go on as opportunistic ones. PREFIX begins
-    the core's names of groups; `Task.group` is the rest.
+    `is_lazy`: guaranteed tasks that others of their virtual cluster preempt go on as opportunistic ones.
     """
-
-    PREFIX = ""
 
     def __init__(self, spec: ClusterSpec, is_lazy: bool = False, owned: Owned | None = None) -> None:
         """Cost O(cells)."""
@@ -244,7 +218,8 @@ class HivedCluster(SimulatedCluster):
         self._usage = Occupancy()
         self._room = 0
         self._used_count = 0
-        self._possible: Possible | None = None
+        self._empty: State | None = None
+        self._refusals: dict[tuple[str, int, Shape], Waits | None] = {}
         self._now_s = 0.0
         self._saves = Saves()
         self._best: dict[Shape, int] = {}
@@ -268,11 +243,22 @@ class HivedCluster(SimulatedCluster):
 
     def can_ever_run(self, task: Task) -> Waits | None:
         """Cost: a search for each kind of task; one more state the first time."""
-        if self._possible is None:
-            empty = new_state(self.state.spec)
-            make_healthy(empty, self._owned)
-            self._possible = Possible(empty)
-        return self._possible.refusal(task)
+        key = (task.vc, task.priority, task.shape)
+        if key not in self._refusals:
+            self._refusals[key] = self._refusal(task)
+        return self._refusals[key]
+
+    def _refusal(self, task: Task) -> Waits | None:
+        """The answer of a state on which no task runs, which stays so."""
+        if self._empty is None:
+            self._empty = new_state(self.state.spec)
+            make_healthy(self._empty, self._owned)
+        pod = pod_of(task, pod_spec(task, task.priority, is_lazy=False), 0)
+        try:
+            decision = handle(self._empty, ScheduleRequested(pod))
+        except UserError as error:
+            return Waits(Cause.REFUSED, str(error))
+        return Waits(Cause.REFUSED, decision.reason) if isinstance(decision, Wait) else None
 
     def lacks_room(self, task: Task, priority: int) -> Cause | None:
         """A quick count: leaf cells without a user of at least this priority are fewer than it asks for."""
@@ -287,7 +273,7 @@ class HivedCluster(SimulatedCluster):
         if self.state.spec.rules is Rules.BETTER:
             for group in self._saves.due(now_s):
                 for pod in self._holdings[group].pods:
-                    self._tell_progress(pod, self._saves.times(group))
+                    self._handle(PodProgressed(pod, self._saves.times(group)))
 
     def ask(self, task: Task, priority: int) -> Answer:
         pod = pod_of(task, pod_spec(task, priority, self._is_lazy), 0)
@@ -323,14 +309,14 @@ class HivedCluster(SimulatedCluster):
             pods[0], infos[0] = asked, decision.bind_info
         times = self._saves.started(task, self._now_s) if self.state.spec.rules is Rules.BETTER else None
         for slot, (pod, info) in enumerate(zip(pods, infos, strict=True)):
-            more += self._allocate(PodAllocated(pod, info, () if slot else decision.lazily_preempted, times))
+            more += self._handle(PodAllocated(pod, info, () if slot else decision.lazily_preempted, times)).cancelled
         for name in more:
             self._forget(name)
         self._room += bool(more)
         self._holdings[task.group] = Holding(task, tuple(pods), tuple(infos))
         self._usage.count(task, priority)
         self._used_count += task.shape.leaf_count
-        level = common_level(self.state.topology, self.state.groups[self.PREFIX + task.group].physical)
+        level = common_level(self.state.topology, self.state.groups[task.group].physical)
         return Started(level, (*cancelled, *more), self._usage.take_lent())
 
     def _cause(self, task: Task, priority: int) -> Cause:
@@ -345,9 +331,9 @@ class HivedCluster(SimulatedCluster):
         holding = self._holdings[task.group]
         cancelled: list[str] = []
         if holding.infos:
-            self._used_count -= configured_leaves(self.state, self.PREFIX + task.group)
+            self._used_count -= configured_leaves(self.state, task.group)
         for pod in holding.pods:
-            cancelled += self._delete(pod)
+            cancelled += self._handle(PodDeleted(pod)).cancelled
         self._forget(task.group)
         self._room += 1
         return tuple(name for name in cancelled if name != task.group)
@@ -355,13 +341,13 @@ class HivedCluster(SimulatedCluster):
     def set_health(self, node: str, is_healthy: bool) -> None:
         (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
         if is_there(node, self._owned):
-            self._tell_health(node, is_healthy)
+            self._handle(NodeHealthChanged(node, is_healthy))
             self._room += 1
 
     def groups_on(self, nodes: Sequence[str]) -> list[str]:
         wanted = {self.state.topology.node_index[node] for node in nodes if node in self.state.topology.node_index}
         return [
-            name.removeprefix(self.PREFIX)
+            name
             for name, group in self.state.groups.items()
             if group.state is not GroupState.PREEMPTING
             and wanted.intersection(self.state.arrays.node[group.physical[group.physical != NO_CELL]].tolist())
@@ -396,15 +382,16 @@ class HivedCluster(SimulatedCluster):
         self._promised = promised_leaves(state.topology)
         self._leaf_count = len(state.arrays.node_leaf)
         self._used_count = sum(
-            configured_leaves(self.state, self.PREFIX + name) for name, held in self._holdings.items() if held.infos
+            configured_leaves(self.state, name) for name, held in self._holdings.items() if held.infos
         )
-        self._possible = None
+        self._empty = None
+        self._refusals.clear()
         self._best.clear()
         self._room += 1
         self._usage.lend(self._without_place())
 
     def _without_place(self) -> list[str]:
-        return [name for name in self._holdings if not has_place(self.state, self.PREFIX + name)]
+        return [name for name in self._holdings if not has_place(self.state, name)]
 
     def dissolve(self) -> Displaced:
         """The virtual cluster is gone: all that run have to leave, and nothing is promised."""
@@ -437,20 +424,6 @@ class HivedCluster(SimulatedCluster):
         if isinstance(decision, Preempt) and phase is Phase.FILTERING:
             decision = self._handle(ScheduleRequested(pod, Phase.PREEMPTING, now_s=now_s))
         return decision
-
-    def _allocate(self, event: PodAllocated) -> tuple[str, ...]:
-        """A pod is bound; returns the groups that reserve nothing any more."""
-        return self._handle(event).cancelled
-
-    def _delete(self, pod: PodRequest) -> tuple[str, ...]:
-        """A pod is gone; returns the same."""
-        return self._handle(PodDeleted(pod)).cancelled
-
-    def _tell_progress(self, pod: PodRequest, times: WorkTimes) -> None:
-        self._handle(PodProgressed(pod, times))
-
-    def _tell_health(self, node: str, is_healthy: bool) -> None:
-        self._handle(NodeHealthChanged(node, is_healthy))
 
     def _handle(self, event: Event) -> Decision:
         decision = handle(self.state, event)

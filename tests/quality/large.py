@@ -5,10 +5,7 @@ reads, at a load that is asked for. Arrivals are stretched or pressed, durations
 MOST_JOBS jobs are taken, and of many tenants those with the most GPU-hours; the others are one VC together.
 """
 
-import csv
-import gzip
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
@@ -142,16 +139,14 @@ def philly_jobs(days: float = 1.5, first: str = "2017-10-16", last: str = "2017-
 
     Durations stay as they are. A job of n GPUs has n // 8 pods of 8, and one of the remainder.
     """
-    jobs = []
-    for row in _rows():
-        if not first <= row["timestamp"][:10] <= last:
-            continue
-        submitted = (_seconds(row["timestamp"]) - _seconds(f"{first} 00:00:00")) * days / _day_count(first, last)
-        gpus = int(row["num_gpus"])
-        sizes = (*((gpus % GPUS,) if gpus % GPUS else ()), *(GPUS,) * (gpus // GPUS))
-        jobs.append(Job("", row["cluster"], submitted, max(1.0, float(row["duration"])), sizes))
-    jobs.sort(key=lambda job: job.submitted)
-    return [replace(job, name=f"j{number}") for number, job in enumerate(jobs)]
+    trace = read_trace(PHILLY)
+    begin, end = (datetime.fromisoformat(f"{day}T00:00:00Z").timestamp() for day in (first, last))
+    since, slower = begin - (trace.start or 0.0), days / ((end - begin) / 86_400 + 1)
+    chosen = [job for job in _jobs(trace) if 0 <= job.submitted - since < end - begin + 86_400]
+    return [
+        replace(job, name=f"j{number}", submitted=(job.submitted - since) * slower, duration=max(1.0, job.duration))
+        for number, job in enumerate(chosen)
+    ]
 
 
 def quotas_by_work(jobs: list[Job], node_count: int) -> dict[str, int]:
@@ -173,19 +168,6 @@ def quotas_by_work(jobs: list[Job], node_count: int) -> dict[str, int]:
 def that_fit(jobs: list[Job], nodes: dict[str, int]) -> list[Job]:
     """The jobs that their VC could ever run: others would end a first-come queue."""
     return [job for job in jobs if len(job.sizes) <= nodes.get(job.vc, 0)]
-
-
-def _rows() -> Iterator[dict[str, str]]:
-    with gzip.open(PHILLY, "rt", newline="") as file:
-        yield from csv.DictReader(file)
-
-
-def _seconds(text: str) -> float:
-    return (datetime.fromisoformat(text) - datetime(2017, 1, 1)).total_seconds()
-
-
-def _day_count(first: str, last: str) -> int:
-    return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).days + 1
 
 
 MOST_JOBS = 20_000

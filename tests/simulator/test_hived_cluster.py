@@ -11,7 +11,6 @@ from hived_simulator.hived_cluster import HivedCluster, Saves
 from hived_simulator.loop import Loop, Manner
 from hived_simulator.tasks import Cause
 from tests.simulator.builders import NODE, PAIR, RACK, cluster_of, job, random_jobs, run, tasks
-from tests.simulator.test_service_cluster import ServiceCluster
 
 SPEC = cluster_of(3, a={NODE: 2}, b={RACK: 1}, c={NODE: 1})
 
@@ -87,9 +86,8 @@ def test_room_that_lacks_for_certain_needs_no_search() -> None:
     assert cluster.lacks_room(second, -1) is None
 
 
-@pytest.mark.parametrize("kind", [HivedCluster, ServiceCluster])
-def test_cells_that_victims_leave_to_their_preemptor_count_once(kind: type[HivedCluster]) -> None:
-    cluster = kind(SPEC)
+def test_cells_that_victims_leave_to_their_preemptor_count_once() -> None:
+    cluster = HivedCluster(SPEC)
     low, other, high, after = tasks(
         [
             job("low", "a", 0, 1, (1, 3)),
@@ -132,14 +130,13 @@ def test_lazily_preempted_work_goes_on() -> None:
     assert (low.eviction_count, low.ended_s, high.first_s) == (0, 100, 10)
 
 
-@pytest.mark.parametrize("kind", [HivedCluster, ServiceCluster])
-def test_lazily_preempted_work_counts_as_lent_from_then_on(kind: type[HivedCluster]) -> None:
+def test_lazily_preempted_work_counts_as_lent_from_then_on() -> None:
     jobs = [
         job("low", "c", 0, 100, (1, 4)),
         job("high", "c", 10, 20, (1, 4), priority=9),
         job("next", "c", 40, 50, (1, 4)),
     ]
-    loop = Loop(kind(SPEC, is_lazy=True), tasks(jobs), (), Manner(), 20.0)
+    loop = Loop(HivedCluster(SPEC, is_lazy=True), tasks(jobs), (), Manner(), 20.0)
     loop.run()
     assert [row.lent_count for row in loop.series.rows] == [0, 4, 4, 4, 4]
     assert (loop.usage["c"].used_s, loop.usage["c"].lent_s, loop.tasks[2].first_s) == (240, 120, 40)
