@@ -146,7 +146,7 @@ soak: $(READY) ## 200,000 random operations, with every invariant checked after 
 	$(BIN)/python -m tests.property.queued --events 100000
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tests.extender.machine.judged_rooms --states 10000
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tests.extender.defrag.judged_moves --states 3000
-	HIVED_EDITS=20000 $(BIN)/python -m pytest -m "" tests/config/text/test_any_edit.py
+	HIVED_EDITS=20000 $(BIN)/python -m pytest -m "" tests/config/text/test_edits.py
 	HIVED_SYNCS=3000 $(BIN)/python -m pytest -m "" tests/config/generating/test_sync.py
 	HIVED_EXAMPLES=5 $(BIN)/python -m pytest -m "" tests/extender/defrag
 	HIVED_CAPACITIES=1 $(BIN)/python -m pytest -m "" tests/core/cells/test_journal.py

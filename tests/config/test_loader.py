@@ -1,19 +1,24 @@
-"""Whole files: samples, recorded clusters, anything at all, and the largest ones."""
+"""Whole files: what is read, every mistake at once, files of OpenPAI, and `hived config validate`."""
 
+import json
 import random
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from hived.scheduler import check_invariants, new_state
 from hived.values.specs import ClusterSpec
+from hived_cli import main
 from hived_config.document import ConfigError
 from hived_config.loader import load, load_cluster, load_text
-from tests.config.sound_file import SOUND, cluster_of, mistakes_of
+from hived_config.openpai import inner_text, is_plainly_own
+from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 from tests.places import ROOT, SHARED
 from tests.property.examples import examples
 
@@ -255,3 +260,191 @@ def test_16384_nodes_load(node: Callable[[int], str], record_property: Callable[
     print(f"\n16,384 nodes, {len(text) / 1e6:.1f} MB, {node.__name__}: {elapsed:.2f} s")
     assert len(cluster.physical_cells) == 128
     assert cluster.physical_cells[127].children[7].children[15].address == "node-16383"
+
+
+OUTER = """\
+cluster:
+  common: {cluster-id: pai}
+hivedscheduler:
+  webservice-port: 30096
+  config: |
+INNER
+rest-server: {x: 1}
+"""
+
+
+def inside(text: str) -> str:
+    """A services-configuration.yaml with this as the scheduler's configuration."""
+    return OUTER.replace("INNER\n", textwrap.indent(text, "    "))
+
+
+def test_a_configuration_inside_an_openpai_file_is_read_like_a_plain_one() -> None:
+    assert cluster_of(inside(SOUND)) == cluster_of(SOUND)
+
+
+def test_mistakes_have_their_line_in_the_outer_file() -> None:
+    text = inside(changed("cellAddress: n0", "cellAdress: n0"))
+    (mistake,) = mistakes_of(text)
+    line = next(number for number, line in enumerate(text.splitlines(), start=1) if "cellAdress" in line)
+    place = "hivedscheduler.config.physicalCluster.physicalCells[0].cellChildren[0].cellAdress"
+    assert mistake.startswith(f"f:{line}: {place}: found unknown key")
+
+
+def test_a_syntax_error_has_its_line_in_the_outer_file() -> None:
+    (mistake,) = mistakes_of(inside("physicalCluster: {}\n\tx: 1\n"))
+    assert mistake.startswith("f:7: found a tab, expected spaces")
+
+
+def test_blank_lines_and_comments_before_the_configuration_count() -> None:
+    (mistake,) = mistakes_of(inside("\n# a comment\n\nphysicalClusters: {}\nvirtualClusters: {}\n"))
+    assert mistake.startswith("f:9: hivedscheduler.config.physicalClusters: found unknown key")
+
+
+def test_a_configuration_in_quotes_is_read_as_well() -> None:
+    escaped = SOUND.replace("\n", "\\n")
+    assert cluster_of(f'hivedscheduler: {{config: "{escaped}"}}\n') == cluster_of(SOUND)
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("hivedscheduler: {port: 1}", "f:1: hivedscheduler: found no config"),
+        ("hivedscheduler:", "f:1: hivedscheduler: found no config"),
+        ("hivedscheduler:\n  config:\n    physicalCluster: {}", "f:3: hivedscheduler.config: found a mapping"),
+        ("hivedscheduler:\n  ? [a, b]\n  : x", "f:2: hivedscheduler: found no config"),
+        ("hivedscheduler: {config: }", "f:1: hivedscheduler.config: found nothing"),
+    ],
+)
+def test_an_openpai_file_without_a_configuration_as_text_is_a_mistake(text: str, mistake: str) -> None:
+    assert mistakes_of(text) == [f"{mistake}, expected the scheduler's configuration as text (config: |)"]
+
+
+def test_an_empty_configuration_inside_an_openpai_file_is_a_mistake() -> None:
+    assert mistakes_of("hivedscheduler:\n  config: ''\n") == [
+        "f:1: found an empty document, expected a scheduler configuration"
+    ]
+
+
+def test_a_configuration_that_is_given_twice_is_a_mistake_beside_those_in_the_first() -> None:
+    text = "hivedscheduler:\n  config: |\n    physicalCluster: 1\n  config: |\n    {}\nhivedscheduler: {}\n"
+    assert [mistake.split(", expected")[0] for mistake in mistakes_of(text)] == [
+        "f:3: hivedscheduler.config: found no virtualClusters",
+        "f:3: hivedscheduler.config.physicalCluster: found 1",
+        "f:4: hivedscheduler.config: found 'config' given twice (first on line 2)",
+        "f:6: hivedscheduler: found 'hivedscheduler' given twice (first on line 1)",
+    ]
+
+
+def test_a_misspelt_config_is_recognised() -> None:
+    assert mistakes_of("hivedscheduler:\n  confg: |\n    {}\n") == [
+        "f:2: hivedscheduler: found no config, expected the scheduler's configuration as text (config: |) "
+        "(did you mean config instead of confg?)"
+    ]
+
+
+def test_a_configuration_of_its_own_is_known_for_one_without_reading_it() -> None:
+    assert is_plainly_own(SOUND)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "hivedscheduler",
+        '"hivedscheduler"',
+        '"hived\\x73cheduler"',
+        '? "hivedsched\\\n  uler"\n',
+        "&key hivedscheduler",
+        "? |-\n  hivedscheduler\n",
+        "!!str hivedscheduler",
+    ],
+)
+def test_a_file_with_a_section_for_the_scheduler_is_never_taken_for_its_own_configuration(key: str) -> None:
+    text = f"{key}: {{config: inner}}\nrest-server: {{password: secret}}\n"
+    assert (inner_text(text, "f"), is_plainly_own(text)) == ("inner", False)
+
+
+BAD = SOUND.replace("cellAddress: n0", "cellAdress: n0").replace("childCellNumber: 2}", "childCellNumber: 0}", 1)
+
+
+def run(*arguments: str | Path) -> Result:
+    """The outcome of `hived config validate` with these arguments."""
+    return CliRunner().invoke(main, ["config", "validate", *map(str, arguments)])
+
+
+@pytest.fixture
+def sound(tmp_path: Path) -> Path:
+    """A file without mistakes."""
+    path = tmp_path / "sound.yaml"
+    path.write_text(SOUND)
+    return path
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    """A file with an unknown key and a wrong count."""
+    path = tmp_path / "bad.yaml"
+    path.write_text(BAD)
+    return path
+
+
+def test_a_sound_file_is_summed_up_with_exit_code_0(sound: Path) -> None:
+    result = run(sound)
+    assert (result.exit_code, result.output) == (0, f"{sound}: valid, cell chains NODE, RACK; 2 virtual clusters\n")
+
+
+def test_every_mistake_of_every_file_is_listed_with_exit_code_1(sound: Path, bad: Path, tmp_path: Path) -> None:
+    result = run(bad, sound, tmp_path / "none.yaml")
+    assert result.exit_code == 1
+    assert [line.split(", expected")[0].replace(str(tmp_path), "") for line in result.output.splitlines()] == [
+        "/bad.yaml:3: physicalCluster.cellTypes.PAIR.childCellNumber: found 0",
+        "/bad.yaml:9: physicalCluster.physicalCells[0].cellChildren[0].cellAdress: found unknown key 'cellAdress'",
+        "/bad.yaml: 2 mistakes",
+        "/sound.yaml: valid, cell chains NODE, RACK; 2 virtual clusters",
+        "/none.yaml: found no readable file (No such file or directory)",
+        "/none.yaml: 1 mistake",
+    ]
+
+
+def test_lenient_turns_unknown_keys_into_warnings(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(f"extra: 1\n{SOUND}")
+    result = run(path, "--lenient")
+    assert result.exit_code == 0
+    assert result.output.startswith(f"{path}:1: warning: extra: found unknown key 'extra', expected one of ")
+    assert run(path).exit_code == 1
+
+
+def test_scripts_get_json(sound: Path, bad: Path) -> None:
+    result = run(bad, sound, "--format", "json")
+    assert result.exit_code == 1
+    answer = json.loads(result.output)
+    assert answer["valid"] is False
+    assert [(file["file"], file["valid"], len(file["mistakes"])) for file in answer["files"]] == [
+        (str(bad), False, 2),
+        (str(sound), True, 0),
+    ]
+    assert answer["files"][0]["mistakes"][1] == {
+        "line": 9,
+        "path": "physicalCluster.physicalCells[0].cellChildren[0].cellAdress",
+        "found": "unknown key 'cellAdress'",
+        "expected": "one of cellType, cellAddress, pinnedCellId, cellChildren",
+        "suggestion": "cellAddress",
+    }
+
+
+def test_warnings_are_apart_from_mistakes_in_json(tmp_path: Path) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_text(f"extra: 1\n{SOUND}")
+    (file,) = json.loads(run(path, "--lenient", "--format", "json").output)["files"]
+    assert (file["valid"], file["mistakes"], file["warnings"][0]["path"]) == (True, [], "extra")
+
+
+@pytest.mark.parametrize("arguments", [(), ("--format", "xml", "f.yaml"), ("--strict", "f.yaml")])
+def test_wrong_usage_has_exit_code_2(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments).exit_code == 2
+
+
+def test_the_help_shows_examples() -> None:
+    result = run("--help")
+    assert result.exit_code == 0
+    assert "hived config validate hivedscheduler.yaml" in result.output

@@ -1,11 +1,15 @@
-"""Server settings: the file goes before the environment, the environment before the defaults (rule 1.12)."""
+"""Settings of the server, and the keys `rules` and `certify`."""
 
 from pathlib import Path
 
 import pytest
 
+from hived.values.specs import Rules
+from hived_config.compare import compare
+from hived_config.document import ConfigError
 from hived_config.loader import load_text
-from hived_config.settings import Budgets, PreemptBy, Settings, config_path
+from hived_config.settings import NAMES, Budgets, Demand, OnFailure, PreemptBy, Settings, config_path, value_of
+from tests.cli.config.config_service import TEXT
 from tests.config.sound_file import SOUND, mistakes_of
 
 
@@ -110,3 +114,93 @@ def test_a_block_in_milliseconds_may_be_longer_than_32_bits() -> None:
 def test_the_file_is_named_by_the_environment() -> None:
     assert config_path({}) == Path("hivedscheduler.yaml")
     assert config_path({"CONFIG": "/etc/hived.yaml"}) == Path("/etc/hived.yaml")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("", Rules.HIVED),
+        ("rules: hived\n", Rules.HIVED),
+        ("rules: 2\n", Rules.BETTER),
+        ("rules: '2'\n", Rules.BETTER),
+    ],
+)
+def test_a_file_says_its_rules(line: str, expected: Rules) -> None:
+    assert load_text(line + SOUND, "f", environ={}).cluster.rules is expected
+
+
+@pytest.mark.parametrize(
+    ("written", "found", "hint"),
+    [
+        ("1", "1", ""),
+        ("HiveD", "HiveD", " (did you mean hived?)"),
+        ("[2]", "a list", ""),
+        ("''", "the text ''", ""),
+        ("", "nothing", ""),
+        ("null", "nothing", ""),
+        ("2.0", "2.0", ""),
+    ],
+)
+def test_other_rules_are_a_mistake(written: str, found: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text(f"rules: {written}\n" + SOUND, "f", environ={})
+    assert [str(each) for each in caught.value.mistakes] == [f"f:1: rules: found {found}, expected hived or 2{hint}"]
+
+
+def test_every_set_of_rules_has_a_name_and_a_value() -> None:
+    assert NAMES.keys() == set(Rules)
+    assert [value_of(rules) for rules in Rules] == ["hived", 2]
+
+
+def with_demand(text: str) -> str:
+    return f"certify: {text}\n{TEXT}"
+
+
+def test_a_file_without_the_key_demands_nothing() -> None:
+    assert load_text(TEXT, "f").certify is None
+
+
+@pytest.mark.parametrize(
+    ("text", "demand"),
+    [
+        ("{days: 14}", Demand(days=14)),
+        ("{days: 7, percent: 5, onFailure: warn}", Demand(days=7, percent=5.0, on_failure=OnFailure.WARN)),
+        (f"{{trace: jobs.csv, sha256: {'a' * 64}}}", Demand(trace="jobs.csv", sha256="a" * 64)),
+    ],
+)
+def test_a_demand_is_read(text: str, demand: Demand) -> None:
+    assert load_text(with_demand(text), "f").certify == demand
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{percent: 5}", "f:1: certify: found neither days nor trace, expected one of them"),
+        ("{days: 1, trace: a}", "found days and trace"),
+        ("{days: 0}", "expected a whole number of days, at least 1"),
+        ("{days: 3, sha256: " + "a" * 64 + "}", "found a sha256 without a trace"),
+        ("{trace: /tmp/jobs.csv}", "expected the name of a file, without folders"),
+        ("{trace: a, sha256: abc}", "expected 64 hexadecimal digits"),
+        ("{days: 1, percent: -1}", "expected a percentage"),
+        ("{days: 1, onFailure: wran}", "expected refuse or warn"),
+        ("{dais: 1}", "expected one of days, trace"),
+        ("{days: }", "found nothing, expected a whole number of days"),
+        ("{days: 1, percent: }", "found nothing, expected a percentage"),
+        ("", "found nothing, expected the certificate"),
+        ("14", "expected the certificate that a push has to bring"),
+    ],
+)
+def test_mistakes_have_their_place(text: str, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text(with_demand(text), "f")
+    assert message.rsplit(": ", maxsplit=1)[-1] in str(caught.value), str(caught.value)
+
+
+def test_a_plan_names_a_changed_demand() -> None:
+    changes = compare(load_text(TEXT, "f"), load_text(with_demand("{days: 14}"), "f"))
+    (change,) = changes.settings
+    assert (change.key, change.old, change.new) == (
+        "certify",
+        None,
+        {"days": 14, "percent": 10.0, "onFailure": "refuse"},
+    )

@@ -1,9 +1,11 @@
-"""How pods of other dialects are read: scheduler names, PriorityClasses, levels of the topology."""
+"""How other pods are read, who may be moved, and how jobs wait in queues."""
 
 import pytest
 
-from hived_config.loader import load_text
-from hived_config.rules import SCHEDULER_NAMES, Foreign, PodRules
+from hived_config.compare import compare
+from hived_config.document import ConfigError
+from hived_config.loader import Configuration, load_text
+from hived_config.rules import SCHEDULER_NAMES, Budget, Foreign, Moving, PodRules, QueueOfVc, QueuePolicy
 from tests.config.sound_file import SOUND, mistakes_of
 
 A_NAME = "a name that pods have as schedulerName, such as hived or gpus-{vc}"
@@ -88,3 +90,118 @@ def test_a_resource_that_no_leaf_cell_means_is_warned_of() -> None:
 def test_what_cannot_be_used_is_a_mistake(written: str, mistake: str) -> None:
     (found,) = mistakes_of(f"{written}\n{SOUND}")
     assert found.startswith(f"f:1: {mistake}")
+
+
+CONFIG = """\
+physicalCluster:
+  cellTypes:
+    NODE: {{childCellType: GPU, childCellNumber: 4, isNodeLevel: true}}
+  physicalCells:
+  - {{cellType: NODE, cellAddress: n0}}
+virtualClusters:
+  a:
+    virtualCells: [{{cellType: NODE, cellNumber: 1}}]
+{keys}
+"""
+
+
+def moving_of(keys: str) -> Moving:
+    text = CONFIG.format(keys="\n".join(f"    {line}" for line in keys.splitlines()))
+    return load_text(text, "a.yaml", environ={}).rules.moving
+
+
+def mistakes_in(keys: str) -> list[str]:
+    try:
+        moving_of(keys)
+    except ConfigError as error:
+        return [str(each) for each in error.mistakes]
+    return []
+
+
+def test_nobody_is_moved_by_default() -> None:
+    assert moving_of("") == Moving()
+
+
+def test_a_virtual_cluster_may_be_movable() -> None:
+    assert moving_of("movable: true") == Moving(frozenset({"a"}))
+
+
+def test_a_budget_is_by_the_hour() -> None:
+    assert moving_of("defrag: {maxGpuHours: 2.5}") == Moving(automatic={"a": Budget(2.5)})
+    assert moving_of("defrag: {maxGpuHours: 0, maxGroups: 3}") == Moving(automatic={"a": Budget(0.0, 3)})
+
+
+def test_mistakes_say_the_line_and_what_is_expected() -> None:
+    assert mistakes_in("defrag: {maxGroups: 3}") == [
+        "a.yaml:9: virtualClusters.a.defrag: found no maxGpuHours, expected a number of GPU-hours"
+    ]
+    assert "expected a number of GPU-hours" in mistakes_in("defrag: {maxGpuHours: -1}")[0]
+    assert "at least 1" in mistakes_in("defrag: {maxGpuHours: 1, maxGroups: 0}")[0]
+    assert "unknown key" in mistakes_in("defrag: {maxGpuHours: 1, hours: 2}")[0]
+    assert mistakes_in("movable: often")[0].startswith("a.yaml:9: virtualClusters.a.movable: found often")
+
+
+def test_a_key_without_a_value_is_a_mistake() -> None:
+    for key, expected in (
+        ("movable", "true or false"),
+        ("combine", "true or false"),
+        ("sparing", "true or false"),
+        ("defrag", "how much room may be made by moving (a mapping)"),
+    ):
+        (told,) = mistakes_in(f"{key}:")
+        assert told == f"a.yaml:9: virtualClusters.a.{key}: found nothing, expected {expected}"
+    assert "maxGroups: found nothing" in mistakes_in("defrag: {maxGpuHours: 1, maxGroups: }")[0]
+
+
+TEXT = """
+physicalCluster:
+  cellTypes: {NODE: {childCellType: GPU, childCellNumber: 8, isNodeLevel: true}}
+  physicalCells: [{cellType: NODE, cellAddress: n1}]
+virtualClusters:
+  a:
+    virtualCells: [{cellType: NODE, cellNumber: 1}]
+"""
+
+
+def read(extra: str, of_vc: str = "") -> Configuration:
+    return load_text(TEXT + of_vc + extra, "file.yaml")
+
+
+def test_jobs_wait_in_no_queues_by_default() -> None:
+    assert not read("").rules.queueing.is_enabled
+
+
+def test_the_keys_are_read() -> None:
+    found = read(
+        "queues: {enabled: true, policy: Block, halfLifeMinutes: 30, startMinutes: 5}\n",
+        "    queue: {borrow: true, weight: 2, maxRunningPerUser: 3, maxWaitingPerUser: 40}\n",
+    ).rules.queueing
+    assert (found.is_enabled, found.policy, found.half_life_s) == (True, QueuePolicy.BLOCK, 1800.0)
+    assert (found.start_s, read("").rules.queueing.start_s) == (300.0, 600.0)
+    assert found.of("a") == QueueOfVc(borrows=True, weight=2.0, most_running=3, most_waiting=40)
+    assert found.of("another") == QueueOfVc()
+
+
+@pytest.mark.parametrize(
+    ("extra", "of_vc", "named"),
+    [
+        ("queues: {policy: Fifo}\n", "", "hived or Priority or Block or Round"),
+        ("queues: {enabled: perhaps}\n", "", "true or false"),
+        ("queues: {startMinutes: 0}\n", "", "above 0"),
+        ("", "    queue: {weight: 0}\n", "a weight above 0"),
+        ("", "    queue: {maxRunningPerUser: 0}\n", "at least 1"),
+        ("", "    queue: {borrows: true}\n", "borrow"),
+    ],
+)
+def test_a_mistake_is_named_with_its_line(extra: str, of_vc: str, named: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        read(extra, of_vc)
+    assert named in str(error.value)
+    assert "file.yaml:" in str(error.value)
+
+
+def test_a_plan_names_changed_keys() -> None:
+    changes = compare(read(""), read("queues: {enabled: true}\n", "    queue: {borrow: true}\n"))
+    named = {change.key for change in changes.settings}
+    assert "queues.enabled" in named
+    assert "virtualClusters.a.queue" in named
