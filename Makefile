@@ -9,7 +9,7 @@ WORKERS ?= 4
 DELIVER := PYTHONPATH=.ci $(BIN)/python -m delivery
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-dialects test test-long test-jit test-nojit test-image published test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench quality forecast soak why storm attacks clean
+.PHONY: help setup kernels demo demo-dialects test test-long test-jit test-nojit test-image published test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench bench-e2e quality forecast soak why storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -131,6 +131,10 @@ chart: $(READY) ## package the Helm chart into dist/, also as an OCI layout
 # forbids to keep it.
 bench: $(READY) ## how fast it is, from 128 to 16,384 nodes, and which targets are missed
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.benchmarks --cold
+
+# Ten minutes. Exit code 1: a figure is more than 5 % larger. Exit code 3: the programs of `make e2e` are not there.
+bench-e2e: kernels ## pods, queued jobs, why, push and start beside another checkout: AGAINST=../other ROUNDS=7 ONLY=embedded
+	$(BIN)/python -m tests.benchmarks.end_to_end $(if $(AGAINST),--against $(AGAINST)) $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY))
 
 # Some minutes on an idle machine. Exit code 1: rules 2 miss a bound.
 quality: kernels ## how good the decisions are, by both rules: ONLY=needless,locality RULES=2 JOBS=1 TRACE=week.jsonl

@@ -1,12 +1,30 @@
 """`hived` as a process of its own, beside a test."""
 
+import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 HIVED = [sys.executable, "-c", "from hived_cli import main; main(prog_name='hived')"]
+
+
+def program(product: Path | None) -> tuple[list[str], str]:
+    """The command `hived` of another checkout, this one if None, and its PYTHONPATH.
+
+    A checkout without a `.venv` is run by this Python, on its own sources.
+    """
+    if product is None:
+        return HIVED, os.pathsep.join(filter(None, sys.path))
+    python, apart = product / ".venv" / "bin" / "python", ["-P", *HIVED[1:]]  # else the working directory comes first
+    if python.exists():
+        return [str(python), *apart], ""
+    build = tomllib.loads((product / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    folders = {str((product / package).parent.resolve()): None for package in build["targets"]["wheel"]["packages"]}
+    return [sys.executable, *apart], os.pathsep.join(folders)
 
 
 @contextmanager

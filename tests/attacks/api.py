@@ -1,4 +1,4 @@
-"""The embedded API server as a process, without a scheduler: `python -m tests.attacks.api --config FILE --port N`.
+"""The embedded API server as a process, without hived: `python -m tests.attacks.api --config FILE --port N`.
 
 It answers TokenReview and SubjectAccessReview from a file too, which the embedded API server does not by itself.
 """
@@ -71,6 +71,7 @@ def main() -> None:
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--kubeconfig", type=Path, help="where to put hived's, once it can be used")
+    parser.add_argument("--extender", help="address of the extender that a scheduler loop asks; without, none runs")
     parser.add_argument("--users", type=Path, help="JSON: users by token, and rights by user")
     options = parser.parse_args()
     known = json.loads(options.users.read_text()) if options.users else {"users": {}, "rights": {}}
@@ -80,6 +81,8 @@ def main() -> None:
     with stop_signal() as stop, cluster:
         if options.kubeconfig:
             copy(cluster.hived_kubeconfig, options.kubeconfig)
+        if options.extender:
+            cluster.start_scheduler(options.extender)
         stop.wait()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from hived_extender.api.paths import FILTER_PATH, HEALTH_PATH, READINESS_PATH
 from hived_extender.kube.client import KubeClient
 from tests.attacks.attack import Latency, Outcome, Run
-from tests.benchmarks.process import cpu_ms, resident_mb
+from tests.benchmarks.process import cpu_s, resident_mb
 from tests.e2e import guard
 from tests.e2e.pods import POD_LIST, Json, configuration, create, pod
 from tests.e2e.processes import Process, StartError, answers, free_port, hived_process
@@ -189,7 +189,7 @@ class Target(MadeOfParts):
 
     def cpu_s(self) -> float:
         """Processor time of the first replica so far."""
-        return cpu_ms(self.service.pid) / 1e3
+        return cpu_s(self.service.pid)
 
     # -- honest calls
 

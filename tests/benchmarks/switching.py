@@ -152,9 +152,9 @@ class Caller:
             number += 1
 
 
-def with_rack_moved(text: str) -> str:
-    """The same configuration, in which beta has a rack of alpha's."""
-    for vc, change in (("alpha", -1), ("beta", 1)):
+def with_rack_moved(text: str, giver: str = "alpha") -> str:
+    """The same configuration, in which beta has a rack of another virtual cluster."""
+    for vc, change in ((giver, -1), ("beta", 1)):
         head, _, tail = text.partition(f"\n  {vc}:\n")
         before, key, rest = tail.partition("    - cellType: POOL.RACK\n      cellNumber: ")
         number, _, rest = rest.partition("\n")

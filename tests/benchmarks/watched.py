@@ -23,7 +23,7 @@ from tests.benchmarks.client import Connection, request_bytes
 from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, config_text
 from tests.benchmarks.figures import Figures, summarise
 from tests.benchmarks.measure import Measurement
-from tests.benchmarks.process import cpu_ms
+from tests.benchmarks.process import cpu_s
 from tests.benchmarks.web import FILTER, Server, filter_body, names_text, pod_text
 from tests.benchmarks.workload import KINDS, LOW_PRIORITY, SMALLEST
 
@@ -108,9 +108,9 @@ class WatchedMeasurement:
             for _ in range(ROUNDS):
                 for key, found in p99s.items():
                     pages.rest_or_go_on()
-                    before, began = cpu_ms(server.process.pid), perf_counter()
+                    before, began = cpu_s(server.process.pid), perf_counter()
                     spent = calls(key)
-                    cpu = (cpu_ms(server.process.pid) - before) / 1e3 / (perf_counter() - began)
+                    cpu = (cpu_s(server.process.pid) - before) / (perf_counter() - began)
                     found.append(summarise(spent)["p99"])
                     self._progress(f"{key}: {len(spent)} calls, p99 {found[-1]:.1f} ms, {cpu:.0%} of a core")
         self.figures.samples["watched/page"] = pages.spent

@@ -24,7 +24,7 @@ from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, config_text
 from tests.benchmarks.crowd import ask_all
 from tests.benchmarks.figures import Figures, summarise
 from tests.benchmarks.measure import Measurement
-from tests.benchmarks.process import cpu_ms, resident_mb
+from tests.benchmarks.process import cpu_s, resident_mb
 from tests.benchmarks.workload import LOW_PRIORITY, SMALLEST
 
 FILTER = "/v1/extender/filter"
@@ -77,7 +77,7 @@ class Server:
         self.seconds: dict[str, float] = ready["seconds"]
         self.resident_mb: float = ready["resident_mb"]
         self.start_s = start_s
-        self.start_cpu_s = cpu_ms(process.pid) / 1e3
+        self.start_cpu_s = cpu_s(process.pid)
 
     def create(self, pod: PodRequest) -> None:
         """Let the server see another pod."""
@@ -206,10 +206,10 @@ class WebMeasurement:
         pods = iter(waiting)
         with closing(Connection(server.url)) as connection:
             self._progress("filter calls")
-            before = cpu_ms(server.process.pid)
+            before = cpu_s(server.process.pid)
             for _ in range(self._calls["same list"]):
                 self._filter(connection, next(pods), same, "web/filter")
-            spent = cpu_ms(server.process.pid) - before
+            spent = (cpu_s(server.process.pid) - before) * 1e3
             same_list, empty = (summarise(self.figures.samples[key]) for key in ("web/filter", "web/empty"))
             self.figures.values["web/filter times empty"] = same_list["p50"] / empty["p50"]
             self.figures.values["web/filter cpu"] = spent / self._calls["same list"]

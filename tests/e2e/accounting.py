@@ -1,15 +1,14 @@
 """The spending of a control plane and of our service: CPU of each process, and writes of each program by kind."""
 
-import os
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from tests.benchmarks.process import cpu_s
 from tests.e2e.processes import Process
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 POLICY = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -21,12 +20,6 @@ rules:
   verbs: [create, update, patch, delete]
 """
 """Of the API server's audit log: every write but those of Leases, which go on whatever pods do."""
-
-
-def cpu_s(process: Process) -> float:
-    """CPU that a process has used so far, user and system, all its threads."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
 
 class _Reference(msgspec.Struct):
@@ -53,11 +46,11 @@ class Spending:
 
     def __init__(self, processes: Mapping[str, Process]) -> None:
         self._processes = dict(processes)
-        self._began = {name: cpu_s(process) for name, process in self._processes.items()}
+        self._began = {name: cpu_s(process.pid) for name, process in self._processes.items()}
 
     def cpu_s(self) -> dict[str, float]:
         """Seconds by process."""
-        return {name: cpu_s(process) - self._began[name] for name, process in self._processes.items()}
+        return {name: cpu_s(process.pid) - self._began[name] for name, process in self._processes.items()}
 
 
 class Writes:

@@ -57,8 +57,7 @@ class RealCluster(MadeOfParts):
     of_replicas : further ones of each
     extender_url : where kube-scheduler finds the service, by default at `url`
     is_direct : whether it finds the first replica there, without `proxy` in between, for measurements
-    product : the folder of another checkout, with a `.venv` of its own, whose service and configuration of
-        kube-scheduler take the place of ours
+    product : the folder of another checkout, whose service and configuration of kube-scheduler take the place of ours
     other_names : further schedulerNames that kube-scheduler serves
     scheduler_options : further options of kube-scheduler
 

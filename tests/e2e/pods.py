@@ -1,7 +1,8 @@
 """Pods and clusters of tests on a control plane: what they ask for or consist of, and waiting for what is to come."""
 
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +12,7 @@ import yaml
 
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.wire import ENABLE_LIMIT
-from hived_extender.kube.client import KubeClient, KubeError, pod_path
+from hived_extender.kube.client import PODS, KubeClient, KubeError, pod_path
 from hived_jobs.submission import Submission
 from tests.expecting import expect_soon
 
@@ -99,3 +100,15 @@ def _is_admitted(kube: KubeClient, one: Json) -> bool:
 def is_bound(kube: KubeClient, name: str) -> bool:
     """Whether a pod of the namespace default has a node."""
     return bool(kube.get(pod_path("default", name))["spec"].get("nodeName"))
+
+
+def pod_changes(kube: KubeClient, version: str, timeout_s: float) -> Iterator[Json]:
+    """Pods as watches from a version on show them. Raises TimeoutError, at the first change after that time."""
+    deadline = time.monotonic() + timeout_s
+    while True:  # the API server ends the watch of a client that is slower than it
+        for event in kube.watch(PODS, Json, version):
+            version = event.resource_version
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"pods are not as expected after {timeout_s:.0f} s")
+            if event.object is not None:
+                yield event.object

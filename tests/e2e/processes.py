@@ -8,7 +8,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -16,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tests.e2e import guard
-from tests.programs import HIVED
+from tests.programs import program
 
 POLL_S = 0.05
 STOP_S = 20.0
@@ -178,15 +177,15 @@ def hived_process(
 
     Parameters
     ----------
-    product : the folder of another checkout, with a `.venv` of its own, that takes the place of this one
+    product : the folder of another checkout that takes the place of this one
     file_limit : how many files it may open, 0 for as many as the system allows
     """
-    python, paths = (sys.executable, sys.path) if product is None else (str(product / ".venv" / "bin" / "python"), [])
-    command = [python, *HIVED[1:], "serve", f"--listen=127.0.0.1:{port}", *words]
+    hived, path = program(product)
+    command = [*hived, "serve", f"--listen=127.0.0.1:{port}", *words]
     if file_limit:
         command = ["sh", "-c", f'ulimit -n {file_limit} && exec "$@"', "sh", *command]
-    paths = [environment.get("PYTHONPATH", ""), *paths]
-    variables = {**environment, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    paths = filter(None, [environment.get("PYTHONPATH"), path])
+    variables = {**environment, "PYTHONPATH": os.pathsep.join(paths)}
     return Process(name, command, log, is_ready=is_ready, environment=variables)
 
 
