@@ -313,7 +313,7 @@ def is_inherited(name: str, bases: set[str]) -> bool:
 def undocumented(module: str) -> Iterator[str]:
     """Public functions, classes and methods without a docstring, and the module itself if it has none.
 
-    A method that overrides one of ours is documented there, and so is a class that only adds fields to one of ours.
+    A method that overrides one of ours is documented there.
     """
     tree = tree_of(module)
     if ast.get_docstring(tree) is None:
@@ -321,15 +321,8 @@ def undocumented(module: str) -> Iterator[str]:
     for owner in [tree, *(node for node in tree.body if isinstance(node, ast.ClassDef) and is_public(node))]:
         bases = classes()[owner.name][0] if isinstance(owner, ast.ClassDef) else set()
         for node in filter(is_public, owner.body):
-            if ast.get_docstring(node) is None and not is_inherited(node.name, bases) and not only_adds_fields(node):
+            if ast.get_docstring(node) is None and not is_inherited(node.name, bases):
                 yield f"{module}:{node.lineno} {node.name}"
-
-
-def only_adds_fields(node: ast.stmt) -> bool:
-    """Whether a class has nothing but fields, which say what it is, and a base of ours."""
-    if not isinstance(node, ast.ClassDef) or not classes()[node.name][0] & classes().keys():
-        return False
-    return all(isinstance(each, ast.AnnAssign) for each in node.body)
 
 
 def is_public(node: ast.stmt) -> TypeGuard[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:

@@ -7,12 +7,10 @@ placement are not played.
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import cast
 
-from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import turn_condition
-from hived_lab.embedded.apiserver.models import FailureRule, ReplicatedJob
+from hived_lab.embedded.apiserver.models import View
 from hived_lab.embedded.apiserver.store import Revision
 from hived_lab.embedded.batch_jobs import Step, condition, is_over, number
 
@@ -33,7 +31,7 @@ class _Look:
 
     def __init__(self, job_set: Revision, jobs: Iterable[Body]) -> None:
         self._job_set = job_set.body
-        self._spec = cast(models.JobSet, job_set.view).spec
+        self._spec = job_set.view.spec
         self._step = Step({"restarts": 0, **job_set.body.get("status", {})})
         self._restarts: int = self._step.status["restarts"]
         runs = [(number(_labels(job).get(_RESTARTS, "")), job) for job in jobs]
@@ -146,7 +144,7 @@ class _Look:
         wanted = next(role.replicas for role in self._spec.replicated_jobs if role.name == name)
         return bool(counts["succeeded"] + started == wanted)
 
-    def _make(self, role: ReplicatedJob, template: Body) -> None:
+    def _make(self, role: View, template: Body) -> None:
         policy = self._spec.failure_policy
         if self._previous and policy is not None and policy.restart_strategy == "BlockingRecreate":
             return
@@ -155,13 +153,13 @@ class _Look:
             if name not in self._names:
                 self._step.made.append(self._job(role, template, name, self._marks(role, index, name)))
 
-    def _resume(self, role: ReplicatedJob, template: Body) -> None:
+    def _resume(self, role: View, template: Body) -> None:
         for job in _of_role(self._active, role.name):
             if job["spec"]["suspend"]:
                 merged = _merged(job["spec"]["template"], template)
                 self._step.changed.append({**job, "spec": {**job["spec"], "template": merged, "suspend": False}})
 
-    def _job(self, role: ReplicatedJob, template: Body, name: str, marks: Mapping[str, str]) -> Body:
+    def _job(self, role: View, template: Body, name: str, marks: Mapping[str, str]) -> Body:
         own, child = self._job_set["metadata"], template.get("spec", {})
         pods = child.get("template", {})
         pod_spec = {"restartPolicy": "OnFailure", **pods.get("spec", {})}
@@ -177,7 +175,7 @@ class _Look:
             "spec": {"completionMode": "Indexed", **child, "template": made, "suspend": suspend},
         }
 
-    def _marks(self, role: ReplicatedJob, index: int, name: str) -> dict[str, str]:
+    def _marks(self, role: View, index: int, name: str) -> dict[str, str]:
         """The labels of a Job and its pods, which are annotations as well."""
         own, roles = self._job_set["metadata"], self._spec.replicated_jobs
         before = roles[: roles.index(role)]
@@ -218,7 +216,7 @@ def _failure(job: Body) -> Body:
     return condition(job.get("status", {}), "Failed") or {}
 
 
-def _fits(rule: FailureRule, job: Body) -> bool:
+def _fits(rule: View, job: Body) -> bool:
     """True if a rule is for this failure; a rule that asks for a message is for none."""
     reasons, targets = rule.on_job_failure_reasons, rule.target_replicated_jobs
     return (

@@ -6,7 +6,7 @@ or was evicted is made again, unless its policy retries no such failure, which e
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -17,7 +17,6 @@ from hived_jobs.documents import stored_document
 from hived_jobs.kinds import plan_document
 from hived_jobs.policies import Event
 from hived_jobs.submission import SCHEDULER, PlannedJob, Submission
-from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import turn_condition
 from hived_lab.embedded.apiserver.store import Revision
@@ -138,7 +137,7 @@ def _final_failures(plan: PlannedJob, pods: Iterable[Revision]) -> list[str]:
 
 
 def _exit_code(pod: Revision) -> int:
-    ends = [one.state.terminated for one in cast(models.Pod, pod.view).status.container_statuses]
+    ends = [one.state.terminated for one in pod.view.status.container_statuses]
     return max((end.exit_code for end in ends if end is not None), default=0)
 
 
@@ -166,4 +165,4 @@ def _is_suspended(body: Body) -> bool:
 
 
 def _phase(pod: Revision) -> str:
-    return cast(models.Pod, pod.view).status.phase
+    return str(pod.view.status.phase)

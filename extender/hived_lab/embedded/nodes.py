@@ -22,7 +22,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 from hived.cells.layout import build_topology
 from hived.cells.topology import Topology
@@ -35,10 +34,9 @@ from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.clocks import timestamp
 from hived_extender.kube_rules.demands import Toleration
 from hived_extender.kube_rules.nodes import Taint
-from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
-from hived_lab.embedded.apiserver.kinds import set_condition
-from hived_lab.embedded.apiserver.models import DeleteOptions, Preconditions
+from hived_lab.embedded.apiserver.kinds import is_finished, set_condition
+from hived_lab.embedded.apiserver.models import DeleteOptions, Preconditions, View
 from hived_lab.embedded.apiserver.registry import Registry, follow, look_at
 from hived_lab.embedded.apiserver.resources import LEASES, NODES, PODS
 from hived_lab.embedded.apiserver.store import Key, Revision
@@ -121,7 +119,7 @@ def lifetime_of(annotations: Mapping[str, str]) -> Lifetime:
     return Lifetime(run_s, int(exit_code), stop_s)
 
 
-def stay_s(pod: models.Pod, taints: Sequence[models.Taint]) -> float:
+def stay_s(pod: View, taints: Sequence[View]) -> float:
     """Return how long a pod may stay on a node with these taints, infinite if none of them ends it."""
     borne: list[float] = []
     for taint in (Taint(one.key, one.value, one.effect) for one in taints if one.effect == "NoExecute"):
@@ -132,7 +130,7 @@ def stay_s(pod: models.Pod, taints: Sequence[models.Taint]) -> float:
     return min(borne, default=math.inf)
 
 
-def evicted_by_taint(status: Body, pod: models.Pod) -> Body:
+def evicted_by_taint(status: Body, pod: View) -> Body:
     """Return the status of a pod that is about to go because of a taint of its node."""
     condition = {
         "type": "DisruptionTarget",
@@ -143,7 +141,7 @@ def evicted_by_taint(status: Body, pod: models.Pod) -> Body:
     return set_condition(status, condition)
 
 
-def running(pod: models.Pod, status: Body, pod_ip: str) -> Body:
+def running(pod: View, status: Body, pod_ip: str) -> Body:
     """Return the status of a pod whose containers have just started."""
     now = timestamp()
     status = {
@@ -162,7 +160,7 @@ def running(pod: models.Pod, status: Body, pod_ip: str) -> Body:
     return status
 
 
-def finished(pod: models.Pod, status: Body, exit_code: int) -> Body:
+def finished(pod: View, status: Body, exit_code: int) -> Body:
     """Return the status of a pod whose containers have all ended with `exit_code`."""
     reason = "Error" if exit_code else "Completed"
     ended = {
@@ -189,7 +187,7 @@ def refused(status: Body, why: str) -> Body:
     return {**status, "phase": "Failed", "reason": "InvalidAnnotation", "message": why}
 
 
-def _toleration(one: models.Toleration) -> Toleration:
+def _toleration(one: View) -> Toleration:
     return Toleration(one.key, one.operator, one.value, one.effect)
 
 
@@ -206,7 +204,7 @@ def _number(annotations: Mapping[str, str], key: str, default: float) -> float:
     return number
 
 
-def _container_status(container: models.Container, is_ready: bool, state: Body) -> Body:
+def _container_status(container: View, is_ready: bool, state: Body) -> Body:
     return {
         "name": container.name,
         "image": container.image,
@@ -259,7 +257,7 @@ class Nodes:
         self._clocks: dict[Key, _PodClock] = {}
         self._reachable: dict[str, bool] = {}
         # Of each node, the taints that end pods.
-        self._ending: dict[str, list[models.Taint]] = {}
+        self._ending: dict[str, list[View]] = {}
         self._addresses = itertools.count(1)
 
     def register(self, machines: Iterable[Machine]) -> None:
@@ -296,12 +294,12 @@ class Nodes:
         else:
             wish = revision.view.metadata.annotations.get(READY, "true").lower()
             self._reachable[key.name] = wish != "unknown"
-            taints = cast(models.Node, revision.view).spec.taints
+            taints = revision.view.spec.taints
             self._ending[key.name] = [one for one in taints if one.effect == "NoExecute"]
             self._report_node(revision, wish)
         if before != (self._reachable.get(key.name), self._ending.get(key.name)):
             for pod_key, pod in list(self._registry.collection(PODS).revisions.items()):
-                if cast(models.Pod, pod.view).spec.node_name == key.name:
+                if pod.view.spec.node_name == key.name:
                     self._pod_seen(pod_key)
 
     def _report_node(self, revision: Revision, wish: str) -> None:
@@ -361,9 +359,9 @@ class Nodes:
 
         Else return when that will be, infinite if never. The deletion brings the pod back here.
         """
-        pod, now = cast(models.Pod, revision.view), asyncio.get_running_loop().time()
+        pod, now = revision.view, asyncio.get_running_loop().time()
         may_stay_s = stay_s(pod, self._ending.get(pod.spec.node_name, ()))
-        if not math.isfinite(may_stay_s) or pod.is_finished or pod.metadata.deletion_timestamp:
+        if not math.isfinite(may_stay_s) or is_finished(pod) or pod.metadata.deletion_timestamp:
             clock.tainted = None
             return math.inf
         clock.tainted = now if clock.tainted is None else clock.tainted
@@ -378,7 +376,7 @@ class Nodes:
         clock = self._clocks.pop(key, None)
         if clock is not None and clock.timer is not None:
             clock.timer.cancel()
-        if revision is None or not cast(models.Pod, revision.view).spec.node_name:
+        if revision is None or not revision.view.spec.node_name:
             return None
         uid = revision.view.metadata.uid
         if clock is None or clock.uid != uid:
@@ -388,7 +386,7 @@ class Nodes:
 
     def _step(self, revision: Revision, clock: _PodClock) -> float | None:
         """Take the step that is due, if any; return when to look again, None for "when something changes"."""
-        pod, now = cast(models.Pod, revision.view), asyncio.get_running_loop().time()
+        pod, now = revision.view, asyncio.get_running_loop().time()
         is_reachable = self._reachable.get(pod.spec.node_name)
         if is_reachable is None:
             clock.orphaned = now if clock.orphaned is None else clock.orphaned
@@ -401,14 +399,14 @@ class Nodes:
         except UserError as error:
             if pod.metadata.deletion_timestamp:
                 return self._remove_at(revision, now, now)
-            if not pod.is_finished:
+            if not is_finished(pod):
                 self._report_pod(revision, refused(revision.body["status"], str(error)))
             return None
         if pod.metadata.deletion_timestamp:
             clock.stopping = now if clock.stopping is None else clock.stopping
             grace_s = min(lifetime.stop_s, pod.metadata.deletion_grace_period_seconds)
             return self._remove_at(revision, clock.stopping + grace_s, now)
-        if pod.is_finished:
+        if is_finished(pod):
             return None
         if clock.started is None:
             clock.started = now

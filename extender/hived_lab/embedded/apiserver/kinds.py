@@ -4,25 +4,21 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
 from operator import attrgetter
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from hived_config.quantities import canonical
 from hived_extender.kube.clocks import timestamp
 from hived_extender.kube_rules.resource_rules import quantity_faults, resource_faults
-from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body, Cause, conflict, forbidden
-from hived_lab.embedded.apiserver.models import DNS_LABEL_RULE, KubeObject, is_dns_label, label_causes
+from hived_lab.embedded.apiserver.models import DNS_LABEL_RULE, View, is_dns_label, label_causes
 from hived_lab.embedded.apiserver.store import Revision
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
 SYSTEM_PRIORITY_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 TAINT_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 PERMANENT_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-queue", "kube-system")
-
-
-View = TypeVar("View", bound=KubeObject)
 
 
 class Lookup(Protocol):
@@ -59,7 +55,7 @@ def turn_condition(status: Body, kind: str, value: str, reason: str, message: st
     return set_condition(status, {"type": kind, "status": value, **more, "reason": reason, "message": message})
 
 
-class Strategy(Generic[View]):
+class Strategy:
     """The rules of a kind that has none of its own; subclasses say what differs."""
 
     has_label_name = False
@@ -93,7 +89,7 @@ class Strategy(Generic[View]):
         return 0
 
 
-class StatusStrategy(Strategy[View]):
+class StatusStrategy(Strategy):
     """A kind whose status is written through the subresource alone."""
 
     def carry_over(self, old: Body, new: Body) -> Body:
@@ -101,10 +97,10 @@ class StatusStrategy(Strategy[View]):
         return {**kept, "status": old["status"]} if "status" in old else kept
 
 
-class NodeStrategy(StatusStrategy[models.Node]):
+class NodeStrategy(StatusStrategy):
     """Nodes: created with their status, as kubelets do, and scheduled upon by it."""
 
-    def fields(self, node: models.Node) -> dict[str, str]:
+    def fields(self, node: View) -> dict[str, str]:
         return {**super().fields(node), "spec.unschedulable": "true" if node.spec.unschedulable else "false"}
 
     def default(self, body: Body) -> Body:
@@ -114,7 +110,7 @@ class NodeStrategy(StatusStrategy[models.Node]):
                 status[field] = with_text_quantities(status[field])
         return {**body, "spec": body.get("spec", {}), "status": status}
 
-    def causes(self, node: models.Node, old: models.Node | None) -> Iterator[Cause]:
+    def causes(self, node: View, old: View | None) -> Iterator[Cause]:
         for index, taint in enumerate(node.spec.taints):
             if taint.effect not in TAINT_EFFECTS:
                 message = f"Unsupported value: {taint.effect!r}"
@@ -125,22 +121,22 @@ class NodeStrategy(StatusStrategy[models.Node]):
                     yield Cause(*fault)
 
 
-class NamespaceStrategy(StatusStrategy[models.Namespace]):
+class NamespaceStrategy(StatusStrategy):
     """Namespaces: Active from the start."""
 
     has_label_name = True
 
-    def fields(self, view: models.Namespace) -> dict[str, str]:
+    def fields(self, view: View) -> dict[str, str]:
         return {**super().fields(view), "status.phase": view.status.phase}
 
     def admit(self, body: Body, lookup: Lookup) -> Body:
         return {**body, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
 
 
-class EventStrategy(Strategy[models.Event]):
+class EventStrategy(Strategy):
     """Events: found by the object that they are about, in whose namespace they live."""
 
-    def fields(self, event: models.Event) -> dict[str, str]:
+    def fields(self, event: View) -> dict[str, str]:
         return {
             **super().fields(event),
             **{f"involvedObject.{key}": value for key, value in msgspec.to_builtins(event.involved_object).items()},
@@ -150,16 +146,16 @@ class EventStrategy(Strategy[models.Event]):
             "type": event.type,
         }
 
-    def causes(self, event: models.Event, old: models.Event | None) -> Iterator[Cause]:
+    def causes(self, event: View, old: View | None) -> Iterator[Cause]:
         namespace, about = event.metadata.namespace, event.involved_object.namespace
         if namespace != (about or "default"):
             yield Cause("involvedObject.namespace", f"Invalid value: {about!r}: does not match event.namespace")
 
 
-class LeaseStrategy(Strategy[models.Lease]):
+class LeaseStrategy(Strategy):
     """Leases: durations and transitions are not negative."""
 
-    def causes(self, view: models.Lease, old: models.Lease | None) -> Iterator[Cause]:
+    def causes(self, view: View, old: View | None) -> Iterator[Cause]:
         spec = view.spec
         if spec.lease_duration_seconds is not None and spec.lease_duration_seconds <= 0:
             yield Cause("spec.leaseDurationSeconds", "Invalid value: must be greater than 0")
@@ -167,13 +163,13 @@ class LeaseStrategy(Strategy[models.Lease]):
             yield Cause("spec.leaseTransitions", "Invalid value: must be greater than or equal to 0")
 
 
-class ConfigMapStrategy(Strategy[models.ConfigMap]):
+class ConfigMapStrategy(Strategy):
     """Config maps: keys are file names, and data may be sealed."""
 
     _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
     _DATA = attrgetter("data", "binary_data", "immutable")
 
-    def causes(self, config_map: models.ConfigMap, before: models.ConfigMap | None) -> Iterator[Cause]:
+    def causes(self, config_map: View, before: View | None) -> Iterator[Cause]:
         for key in [*config_map.data, *config_map.binary_data]:
             if not self._KEY.fullmatch(key):
                 yield Cause(f"data[{key}]", f"Invalid value: {key!r}: not a valid config key")
@@ -183,13 +179,13 @@ class ConfigMapStrategy(Strategy[models.ConfigMap]):
             yield Cause("data", "Forbidden: field is immutable when `immutable` is set", "FieldValueForbidden")
 
 
-class PriorityClassStrategy(Strategy[models.PriorityClass]):
+class PriorityClassStrategy(Strategy):
     """Priority classes: a value for ever, below those of the system."""
 
     def default(self, body: Body) -> Body:
         return {"preemptionPolicy": "PreemptLowerPriority", "value": 0, **body}
 
-    def causes(self, view: models.PriorityClass, old: models.PriorityClass | None) -> Iterator[Cause]:
+    def causes(self, view: View, old: View | None) -> Iterator[Cause]:
         name, value = view.metadata.name, view.value
         if value > HIGHEST_USER_PRIORITY and SYSTEM_PRIORITY_CLASSES.get(name) != value:
             yield Cause(
@@ -220,10 +216,10 @@ _ADMITTED_FIELDS = ("priority", "preemptionPolicy", "priorityClassName")
 _MUTABLE_SPEC_FIELDS = ("activeDeadlineSeconds", "tolerations", "schedulingGates", "terminationGracePeriodSeconds")
 
 
-class PodStrategy(StatusStrategy[models.Pod]):
+class PodStrategy(StatusStrategy):
     """Pods: defaults, admission by priority class, a spec that hardly changes, graceful deletion."""
 
-    def fields(self, pod: models.Pod) -> dict[str, str]:
+    def fields(self, pod: View) -> dict[str, str]:
         return {
             **super().fields(pod),
             "spec.nodeName": pod.spec.node_name,
@@ -247,7 +243,7 @@ class PodStrategy(StatusStrategy[models.Pod]):
         admitted = {field: old["spec"][field] for field in _ADMITTED_FIELDS if field in old["spec"]}
         return {**kept, "spec": {**admitted, **kept["spec"]}}
 
-    def causes(self, view: models.Pod, old: models.Pod | None) -> Iterator[Cause]:
+    def causes(self, view: View, old: View | None) -> Iterator[Cause]:
         yield from spec_causes(view.spec, "spec")
 
     def change_causes(self, old: Body, new: Body) -> Iterator[Cause]:
@@ -256,11 +252,16 @@ class PodStrategy(StatusStrategy[models.Pod]):
             message = f"Forbidden: pod updates may not change fields other than {allowed}"
             yield Cause("spec", message, "FieldValueForbidden")
 
-    def grace_s(self, pod: models.Pod, requested: int | None) -> int:
+    def grace_s(self, pod: View, requested: int | None) -> int:
         """As requested, else as the pod asks; nothing to wait for when no node runs it (any more)."""
-        if not pod.spec.node_name or pod.is_finished:
+        if not pod.spec.node_name or is_finished(pod):
             return 0
         return pod.spec.termination_grace_period_seconds if requested is None else max(0, requested)
+
+
+def is_finished(pod: View) -> bool:
+    """True if all containers of a pod have ended."""
+    return pod.status.phase in ("Succeeded", "Failed")
 
 
 def with_spec_defaults(spec: Body) -> Body:
@@ -284,7 +285,7 @@ def _with_requests(spec: Body) -> Body:
     return spec
 
 
-def spec_causes(spec: models.PodSpec, path: str) -> Iterator[Cause]:
+def spec_causes(spec: View, path: str) -> Iterator[Cause]:
     """Yield the rules that the spec of a pod, or of a template of pods, breaks."""
     if not spec.containers:
         yield Cause(f"{path}.containers", "Required value", "FieldValueRequired")
@@ -310,13 +311,13 @@ def _fixed_part(spec: Body) -> Body:
     return fixed
 
 
-def bound(revision: Revision, binding: models.Binding) -> Body:
+def bound(revision: Revision, binding: View) -> Body:
     """Return the pod bound to the node of `binding`, which also hands over its annotations and labels.
 
     Raises ApiError (409) if the pod already has a node (even that one), is being deleted, or has a scheduling gate. It
     is raised as well if the binding is for another pod or version.
     """
-    pod, name = cast(models.Pod, revision.view), revision.key.name
+    pod, name = revision.view, revision.key.name
     if binding.metadata.uid and binding.metadata.uid != pod.metadata.uid:
         why = f"Precondition failed: UID in precondition: {binding.metadata.uid}, UID in object meta: "
         raise conflict("pods", name, why + pod.metadata.uid)
@@ -350,7 +351,7 @@ def marked_for_eviction(body: Body) -> Body:
     return {**body, "status": set_condition(body.get("status", {}), condition)}
 
 
-def logs(pod: models.Pod) -> str:
+def logs(pod: View) -> str:
     """Return the answer to a request for logs: what is known of the containers, which run no process."""
     lines = [f"pod {pod.metadata.namespace}/{pod.metadata.name}: {pod.status.phase or 'Pending'}"]
     if pod.spec.node_name:
@@ -409,7 +410,7 @@ def _qos_class(spec: Body) -> str:
     return "Guaranteed"
 
 
-def _container_causes(path: str, container: models.Container, seen: set[str]) -> Iterator[Cause]:
+def _container_causes(path: str, container: View, seen: set[str]) -> Iterator[Cause]:
     if not container.name:
         yield Cause(f"{path}.name", "Required value", "FieldValueRequired")
     elif not is_dns_label(container.name):
@@ -511,7 +512,7 @@ _MUTABLE_AT_REST = ("nodeSelector", "tolerations", "schedulingGates")
 """Of the pods of a suspended Job that has none, beside their labels, annotations, node affinity and resources."""
 
 
-class JobStrategy(StatusStrategy[models.Job]):
+class JobStrategy(StatusStrategy):
     """Jobs of Kubernetes: a selector of the server's own, a template that hardly changes."""
 
     def default(self, body: Body) -> Body:
@@ -535,7 +536,7 @@ class JobStrategy(StatusStrategy[models.Job]):
             spec["selector"] = {**selector, "matchLabels": {_CONTROLLER_UID: uid, **selector.get("matchLabels", {})}}
         return {**body, "spec": spec, "status": {}}
 
-    def causes(self, view: models.Job, old: models.Job | None) -> Iterator[Cause]:
+    def causes(self, view: View, old: View | None) -> Iterator[Cause]:
         spec = msgspec.to_builtins(view.spec)
         for rule in _RULES:
             if rule.is_broken(spec):

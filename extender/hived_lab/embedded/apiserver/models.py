@@ -1,7 +1,7 @@
-"""Typed views of the objects: exactly the fields that this cluster reads; and the rules for objects of every kind.
+"""Views of the objects: exactly the fields that this cluster reads; and the rules for objects of every kind.
 
 An object is kept as the JSON it was sent as, with all its fields. Converting it to its view checks the type of every
-field that some code reads. Other fields are kept and ignored.
+field that some code reads, so that nothing behind the door has to. Views of kinds are built from the table `_ROWS`.
 """
 
 import re
@@ -15,6 +15,8 @@ from hived_extender.kube_rules.demands import AffinitySpec, SpreadSpec
 from hived_lab.embedded.apiserver.bodies import Body, Cause
 
 Quantity = Annotated[str, msgspec.Meta(pattern=rf"^{QUANTITY}\Z")] | int | float
+View = Any
+"""An object, or a part of one, by the table below; attributes are in lower case, such as `pod.spec.node_name`."""
 
 
 class Model(msgspec.Struct, rename="camel", kw_only=True):
@@ -22,6 +24,8 @@ class Model(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class OwnerReference(Model):
+    """An object that another one belongs to."""
+
     kind: str = ""
     name: str = ""
     uid: str = ""
@@ -29,6 +33,8 @@ class OwnerReference(Model):
 
 
 class ObjectMeta(Model):
+    """The metadata of every object."""
+
     name: str = ""
     generate_name: str = ""
     namespace: str = ""
@@ -51,354 +57,6 @@ class KubeObject(Model):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
 
 
-class Condition(Model):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str = ""
-
-
-class ResourceRequirements(Model):
-    limits: dict[str, Quantity] = {}
-    requests: dict[str, Quantity] = {}
-
-
-class ContainerPort(Model):
-    container_port: int = 0
-    host_port: int = 0
-    host_ip: str = msgspec.field(default="", name="hostIP")
-    protocol: str = ""
-
-
-class Container(Model):
-    name: str = ""
-    image: str = ""
-    resources: ResourceRequirements = msgspec.field(default_factory=ResourceRequirements)
-    restart_policy: str = ""
-    ports: list[ContainerPort] = []
-
-
-class SchedulingGate(Model):
-    name: str = ""
-
-
-class Toleration(Model):
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-    toleration_seconds: int | None = None
-
-
-class WorkloadRef(Model):
-    name: str = ""
-    pod_group: str = ""
-    pod_group_replica_key: str = ""
-
-
-class SchedulingGroup(Model):
-    pod_group_name: str = ""
-
-
-class PodSpec(Model):
-    node_name: str = ""
-    scheduler_name: str = ""
-    containers: list[Container] = []
-    init_containers: list[Container] = []
-    node_selector: dict[str, str] = {}
-    priority: int | None = None
-    priority_class_name: str = ""
-    preemption_policy: str = ""
-    restart_policy: str = ""
-    service_account_name: str = ""
-    termination_grace_period_seconds: int = 30
-    scheduling_gates: list[SchedulingGate] = []
-    tolerations: list[Toleration] = []
-    affinity: AffinitySpec | None = None
-    topology_spread_constraints: list[SpreadSpec] = []
-    resources: ResourceRequirements = msgspec.field(default_factory=ResourceRequirements)
-    overhead: dict[str, Quantity] = {}
-    volumes: list[dict[str, Any]] = []
-    resource_claims: list[dict[str, Any]] = []
-    host_network: bool = False
-    workload_ref: WorkloadRef = msgspec.field(default_factory=WorkloadRef)
-    scheduling_group: SchedulingGroup = msgspec.field(default_factory=SchedulingGroup)
-
-
-class StateReason(Model):
-    reason: str = ""
-    exit_code: int = 0
-
-
-class ContainerState(Model):
-    waiting: StateReason | None = None
-    running: StateReason | None = None
-    terminated: StateReason | None = None
-
-
-class ContainerStatus(Model):
-    name: str = ""
-    ready: bool = False
-    restart_count: int = 0
-    state: ContainerState = msgspec.field(default_factory=ContainerState)
-
-
-class PodStatus(Model):
-    phase: str = ""
-    reason: str = ""
-    start_time: str = ""
-    conditions: list[Condition] = []
-    container_statuses: list[ContainerStatus] = []
-    nominated_node_name: str = ""
-    pod_ip: str = msgspec.field(default="", name="podIP")
-
-
-class Pod(KubeObject):
-    """v1 Pod."""
-
-    spec: PodSpec = msgspec.field(default_factory=PodSpec)
-    status: PodStatus = msgspec.field(default_factory=PodStatus)
-
-    @property
-    def is_finished(self) -> bool:
-        """True if all its containers have ended."""
-        return self.status.phase in ("Succeeded", "Failed")
-
-
-class Taint(Model):
-    key: str = ""
-    value: str = ""
-    effect: str = ""
-
-
-class NodeSpec(Model):
-    unschedulable: bool = False
-    taints: list[Taint] = []
-
-
-class NodeAddress(Model):
-    type: str = ""
-    address: str = ""
-
-
-class NodeInfo(Model):
-    kubelet_version: str = ""
-    os_image: str = ""
-    kernel_version: str = ""
-    container_runtime_version: str = ""
-
-
-class NodeStatus(Model):
-    conditions: list[Condition] = []
-    capacity: dict[str, Quantity] = {}
-    allocatable: dict[str, Quantity] = {}
-    addresses: list[NodeAddress] = []
-    node_info: NodeInfo = msgspec.field(default_factory=NodeInfo)
-
-
-class Node(KubeObject):
-    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
-    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
-
-
-class ObjectReference(Model):
-    api_version: str = ""
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    field_path: str = ""
-
-
-class EventSource(Model):
-    component: str = ""
-    host: str = ""
-
-
-class EventSeries(Model):
-    count: int = 0
-    last_observed_time: str = ""
-
-
-class Event(KubeObject):
-    involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
-    reason: str = ""
-    message: str = ""
-    type: str = ""
-    count: int = 0
-    source: EventSource = msgspec.field(default_factory=EventSource)
-    reporting_component: str = ""
-    first_timestamp: str = ""
-    last_timestamp: str = ""
-    event_time: str = ""
-    series: EventSeries | None = None
-
-
-class LeaseSpec(Model):
-    holder_identity: str = ""
-    lease_duration_seconds: int | None = None
-    acquire_time: str = ""
-    renew_time: str = ""
-    lease_transitions: int = 0
-
-
-class Lease(KubeObject):
-    spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
-
-
-class ConfigMap(KubeObject):
-    data: dict[str, str] = {}
-    binary_data: dict[str, str] = {}
-    immutable: bool = False
-
-
-class PriorityClass(KubeObject):
-    value: int = 0
-    global_default: bool = False
-    description: str = ""
-    preemption_policy: str = ""
-
-
-class PodGroupSpec(Model):
-    min_member: int = 0
-    min_task_member: dict[str, int] = {}
-    schedule_timeout_seconds: int = 0
-    queue: str = ""
-    priority_class_name: str = ""
-
-
-class PodGroupStatus(Model):
-    phase: str = ""
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
-
-
-class PodGroup(KubeObject):
-    spec: PodGroupSpec = msgspec.field(default_factory=PodGroupSpec)
-    status: PodGroupStatus = msgspec.field(default_factory=PodGroupStatus)
-
-
-class LabelSelector(Model, omit_defaults=True):
-    match_labels: dict[str, str] = {}
-    match_expressions: list[dict[str, Any]] = []
-
-
-class PodTemplate(Model):
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: PodSpec = msgspec.field(default_factory=PodSpec)
-
-
-class JobSpec(Model):
-    parallelism: int | None = None
-    completions: int | None = None
-    completion_mode: str = ""
-    backoff_limit: int | None = None
-    backoff_limit_per_index: int | None = None
-    max_failed_indexes: int | None = None
-    active_deadline_seconds: int | None = None
-    ttl_seconds_after_finished: int | None = None
-    pod_replacement_policy: str = ""
-    pod_failure_policy: dict[str, Any] | None = None
-    success_policy: dict[str, Any] | None = None
-    suspend: bool = False
-    managed_by: str | None = None
-    manual_selector: bool = False
-    selector: LabelSelector = msgspec.field(default_factory=LabelSelector)
-    template: PodTemplate = msgspec.field(default_factory=PodTemplate)
-
-
-class Job(KubeObject):
-    spec: JobSpec = msgspec.field(default_factory=JobSpec)
-    status: dict[str, Any] = {}
-
-
-class JobTemplate(Model):
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    spec: JobSpec = msgspec.field(default_factory=JobSpec)
-
-
-class Dependency(Model):
-    name: str
-    status: Literal["Ready", "Complete"]
-
-
-class ReplicatedJob(Model):
-    name: str
-    template: JobTemplate
-    group_name: str = "default"
-    replicas: Annotated[int, msgspec.Meta(ge=0, le=10_000)] = 1
-    depends_on: list[Dependency] = []
-
-
-class FailureRule(Model):
-    action: Literal["FailJobSet", "RestartJobSet", "RestartJobSetAndIgnoreMaxRestarts"]
-    on_job_failure_reasons: list[str] = []
-    on_job_failure_message_patterns: list[str] = []
-    target_replicated_jobs: list[str] = []
-
-
-class FailurePolicy(Model):
-    max_restarts: int = 0
-    restart_strategy: Literal["Recreate", "BlockingRecreate"] = "Recreate"
-    rules: list[FailureRule] = []
-
-
-class SuccessPolicy(Model):
-    """Which Jobs complete a JobSet; no targets are all."""
-
-    operator: Literal["All", "Any"] = "All"
-    target_replicated_jobs: list[str] = []
-
-
-class StartupPolicy(Model):
-    startup_policy_order: Literal["AnyOrder", "InOrder"] = "AnyOrder"
-
-
-class Network(Model):
-    enable_dns_hostnames: bool = msgspec.field(default=True, name="enableDNSHostnames")
-    subdomain: str = ""
-
-
-class JobSetSpec(Model):
-    replicated_jobs: list[ReplicatedJob] = []
-    suspend: bool = False
-    success_policy: SuccessPolicy = msgspec.field(default_factory=SuccessPolicy)
-    failure_policy: FailurePolicy | None = None
-    startup_policy: StartupPolicy = msgspec.field(default_factory=StartupPolicy)
-    network: Network = msgspec.field(default_factory=Network)
-    managed_by: str | None = None
-    ttl_seconds_after_finished: int | None = None
-
-
-class JobSet(KubeObject):
-    spec: JobSetSpec = msgspec.field(default_factory=JobSetSpec)
-    status: dict[str, Any] = {}
-
-
-class OpenObject(KubeObject):
-    """PodGroup or Workload of scheduling.k8s.io, a job, a queue, an object of Kueue; nothing reads what it says."""
-
-    spec: dict[str, Any] = {}
-    status: dict[str, Any] = {}
-
-
-class NamespaceStatus(Model):
-    phase: str = ""
-
-
-class Namespace(KubeObject):
-    status: NamespaceStatus = msgspec.field(default_factory=NamespaceStatus)
-
-
-class Binding(KubeObject):
-    """v1 Binding: sent to bind a pod, never stored."""
-
-    target: ObjectReference = msgspec.field(default_factory=ObjectReference)
-
-
 class Preconditions(Model):
     """Which version of an object a deletion means."""
 
@@ -407,6 +65,8 @@ class Preconditions(Model):
 
 
 class DeleteOptions(Model):
+    """How to delete an object."""
+
     api_version: str = ""
     kind: str = ""
     grace_period_seconds: int | None = None
@@ -416,10 +76,131 @@ class DeleteOptions(Model):
     dry_run: list[str] = []
 
 
-class Eviction(KubeObject):
-    """policy/v1 Eviction: sent to delete a pod politely, never stored."""
+# A row has the fields of a view, of an object if its name begins with @. A field is a text, or has its type after a
+# colon: * is a list, ? may be absent, a/b are the values that it may have, ! has to be there, = gives a default. Fields
+# behind | are known to Kubernetes, and not read; * there lets any field be.
+_ROWS = """
+Condition: type status reason message lastTransitionTime | *
+ResourceRequirements: limits:quantities requests:quantities | claims
+ContainerPort: containerPort:number hostPort:number hostIP protocol | name
+Container: name image resources:ResourceRequirements restartPolicy ports:ContainerPort*
+    | args command env envFrom imagePullPolicy lifecycle livenessProbe readinessProbe resizePolicy restartPolicyRules
+    securityContext startupProbe stdin stdinOnce terminationMessagePath terminationMessagePolicy tty volumeDevices
+    volumeMounts workingDir
+SchedulingGate: name | *
+Toleration: key operator value effect tolerationSeconds:number?
+WorkloadRef: name podGroup podGroupReplicaKey
+SchedulingGroup: podGroupName
+PodSpec: nodeName schedulerName containers:Container* initContainers:Container* nodeSelector:texts priority:number?
+    priorityClassName preemptionPolicy restartPolicy serviceAccountName terminationGracePeriodSeconds:number=30
+    schedulingGates:SchedulingGate* tolerations:Toleration* affinity:affinity? topologySpreadConstraints:spread*
+    resources:ResourceRequirements overhead:quantities volumes:object* resourceClaims:object* hostNetwork:flag
+    workloadRef:WorkloadRef schedulingGroup:SchedulingGroup
+    | activeDeadlineSeconds automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks ephemeralContainers
+    hostAliases hostIPC hostPID hostUsers hostname hostnameOverride imagePullSecrets os readinessGates runtimeClassName
+    securityContext serviceAccount setHostnameAsFQDN shareProcessNamespace subdomain
+StateReason: reason exitCode:number | *
+ContainerState: waiting:StateReason? running:StateReason? terminated:StateReason? | *
+ContainerStatus: name ready:flag restartCount:number state:ContainerState | *
+PodStatus: phase reason startTime conditions:Condition* containerStatuses:ContainerStatus* nominatedNodeName podIP | *
+@Pod: spec:PodSpec status:PodStatus
+Taint: key value effect | timeAdded
+NodeSpec: unschedulable:flag taints:Taint* | configSource externalID podCIDR podCIDRs providerID
+NodeAddress: type address | *
+NodeInfo: kubeletVersion osImage kernelVersion containerRuntimeVersion | *
+NodeStatus: conditions:Condition* capacity:quantities allocatable:quantities addresses:NodeAddress* nodeInfo:NodeInfo
+    | *
+@Node: spec:NodeSpec status:NodeStatus
+ObjectReference: apiVersion kind namespace name uid resourceVersion fieldPath | *
+EventSource: component host | *
+EventSeries: count:number lastObservedTime | *
+@Event: involvedObject:ObjectReference reason message type count:number source:EventSource reportingComponent
+    firstTimestamp lastTimestamp eventTime series:EventSeries? | action related reportingInstance
+LeaseSpec: holderIdentity leaseDurationSeconds:number? acquireTime renewTime leaseTransitions:number
+    | preferredHolder strategy
+@Lease: spec:LeaseSpec
+@ConfigMap: data:texts binaryData:texts immutable:flag
+@PriorityClass: value:number globalDefault:flag description preemptionPolicy
+PodGroupSpec: minMember:number minTaskMember:numbers scheduleTimeoutSeconds:number queue priorityClassName
+    | minResources networkTopology subGroupPolicy
+PodGroupStatus: phase running:number succeeded:number failed:number | *
+@PodGroup: spec:PodGroupSpec status:PodGroupStatus
+LabelSelector: matchLabels:texts matchExpressions:object* | *
+PodTemplate: metadata:ObjectMeta spec:PodSpec | *
+JobSpec: parallelism:number? completions:number? completionMode backoffLimit:number? backoffLimitPerIndex:number?
+    maxFailedIndexes:number? activeDeadlineSeconds:number? ttlSecondsAfterFinished:number? podReplacementPolicy
+    podFailurePolicy:object? successPolicy:object? suspend:flag managedBy:text? manualSelector:flag
+    selector:LabelSelector template:PodTemplate
+@Job: spec:JobSpec status:object
+JobTemplate: metadata:ObjectMeta spec:JobSpec | *
+Dependency: name! status!:Ready/Complete | *
+ReplicatedJob: name! template!:JobTemplate groupName=default replicas:replicas=1 dependsOn:Dependency* | *
+FailureRule: action!:FailJobSet/RestartJobSet/RestartJobSetAndIgnoreMaxRestarts onJobFailureReasons:text*
+    onJobFailureMessagePatterns:text* targetReplicatedJobs:text* | *
+FailurePolicy: maxRestarts:number restartStrategy:Recreate/BlockingRecreate rules:FailureRule* | *
+SuccessPolicy: operator:All/Any targetReplicatedJobs:text* | *
+StartupPolicy: startupPolicyOrder:AnyOrder/InOrder | *
+Network: enableDNSHostnames:flag=true subdomain | *
+JobSetSpec: replicatedJobs:ReplicatedJob* suspend:flag successPolicy:SuccessPolicy failurePolicy:FailurePolicy?
+    startupPolicy:StartupPolicy network:Network managedBy:text? ttlSecondsAfterFinished:number? | *
+@JobSet: spec:JobSetSpec status:object | *
+@OpenObject: spec:object status:object
+NamespaceStatus: phase | *
+@Namespace: status:NamespaceStatus | spec
+@Binding: target:ObjectReference | *
+@Eviction: deleteOptions:DeleteOptions | *
+"""
+_TYPES: dict[str, Any] = {
+    "text": str, "number": int, "flag": bool, "texts": dict[str, str], "numbers": dict[str, int],
+    "object": dict[str, Any], "quantities": dict[str, Quantity], "affinity": AffinitySpec, "spread": SpreadSpec,
+    "replicas": Annotated[int, msgspec.Meta(ge=0, le=10_000)], "ObjectMeta": ObjectMeta, "DeleteOptions": DeleteOptions,
+}  # fmt: skip
+# The fields beside those of a view that Kubernetes knows; an object that is not listed may have any field.
+_UNREAD: dict[type[msgspec.Struct], frozenset[str]] = {
+    ObjectMeta: frozenset({"generation", "managedFields", "selfLink"}),
+    OwnerReference: frozenset({"apiVersion", "blockOwnerDeletion"}),
+}
 
-    delete_options: DeleteOptions = msgspec.field(default_factory=DeleteOptions)
+
+def _field(text: str) -> tuple[str, Any, Any]:
+    """Read a field of a row: its attribute, its type, and its name and default."""
+    name, _, kind = text.partition("=")[0].partition(":")
+    encoded, kind = name.rstrip("!"), kind or "text"
+    declared: Any = _TYPES.get(kind.rstrip("*?")) or Literal[tuple(kind.split("/"))]
+    default: dict[str, Any] = {"default_factory": get_origin(declared) or declared}
+    if kind.endswith("*"):
+        declared, default = list[declared], {"default_factory": list}
+    elif kind.endswith("?"):
+        declared, default = declared | None, {"default": None}
+    elif "/" in kind:
+        default = {"default": kind.partition("/")[0]}
+    if "=" in text:
+        given = text.partition("=")[2]
+        default = {"default": given if kind == "text" else msgspec.json.decode(given)}
+    attribute = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", encoded).lower()
+    return attribute, declared, msgspec.field(name=encoded, **({} if name.endswith("!") else default))
+
+
+def _build_views() -> None:
+    for row in re.split(r"\n(?=\S)", _ROWS.strip()):
+        name, _, fields = row.partition(":")
+        read, _, unread = fields.partition("|")
+        base, bare = (KubeObject if name.startswith("@") else Model), name.lstrip("@")
+        columns = map(_field, read.split())
+        is_terse = bare == "LabelSelector"  # is written into messages
+        view = msgspec.defstruct(bare, columns, bases=(base,), kw_only=True, omit_defaults=is_terse)
+        _TYPES[bare] = view
+        if unread.strip() != "*":
+            _UNREAD[view] = frozenset(unread.split())
+
+
+_build_views()
+
+
+def type_of(name: str) -> type[Any]:
+    """Return the view of this name."""
+    view: type[Any] = _TYPES[name]
+    return view
 
 
 MAX_ANNOTATION_BYTES = 256 * 1024
@@ -432,45 +213,6 @@ _DNS_RULE = "a lowercase RFC 1123 subdomain must have labels of letters a-z, dig
 _KEY_RULE = "name part must consist of letters, digits, '-', '_' or '.', and begin and end with a letter or digit"
 _VALUE_RULE = "a valid label must be empty, or be as the name of a key: letters, digits and '-', '_', '.' between them"
 _KEY_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
-
-
-def _names(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# Every field of these objects is read by a view.
-_WHOLE = (
-    Pod, WorkloadRef, SchedulingGroup, Toleration, Node, Lease,
-    ConfigMap, PriorityClass, PodGroup,
-)  # fmt: skip
-# Fields that Kubernetes knows in these objects and that no view reads. Objects that are not listed may have any field.
-_UNREAD_FIELDS: dict[type[Model], frozenset[str]] = {
-    **dict.fromkeys(_WHOLE, frozenset()),
-    ObjectMeta: frozenset({"generation", "managedFields", "selfLink"}),
-    OwnerReference: frozenset({"apiVersion", "blockOwnerDeletion"}),
-    PodSpec: _names(
-        "activeDeadlineSeconds automountServiceAccountToken dnsConfig dnsPolicy enableServiceLinks "
-        "ephemeralContainers hostAliases hostIPC hostPID hostUsers hostname hostnameOverride "
-        "imagePullSecrets os readinessGates runtimeClassName securityContext serviceAccount "
-        "setHostnameAsFQDN shareProcessNamespace subdomain"
-    ),
-    Container: _names(
-        "args command env envFrom imagePullPolicy lifecycle livenessProbe readinessProbe resizePolicy "
-        "restartPolicyRules securityContext startupProbe stdin stdinOnce terminationMessagePath "
-        "terminationMessagePolicy tty volumeDevices volumeMounts workingDir"
-    ),
-    ResourceRequirements: frozenset({"claims"}),
-    ContainerPort: frozenset({"name"}),
-    Taint: frozenset({"timeAdded"}),
-    NodeSpec: frozenset({"configSource", "externalID", "podCIDR", "podCIDRs", "providerID"}),
-    Event: frozenset({"action", "related", "reportingInstance"}),
-    LeaseSpec: frozenset({"preferredHolder", "strategy"}),
-    PodGroupSpec: frozenset({"minResources", "networkTopology", "subGroupPolicy"}),
-    OpenObject: frozenset({"status"}),
-    Job: frozenset(),
-    JobSpec: frozenset(),
-    Namespace: frozenset({"spec"}),
-}
 
 
 def is_dns_label(text: str) -> bool:
@@ -521,7 +263,7 @@ def unknown_fields(body: Body, model: type[Model], path: str = "") -> Iterator[s
     for key, value in body.items():
         if key in fields:
             yield from _unknown_inside(value, fields[key], f"{path}{key}")
-        elif model in _UNREAD_FIELDS and key not in _UNREAD_FIELDS[model] and not key.startswith("$"):
+        elif model in _UNREAD and key not in _UNREAD[model] and not key.startswith("$"):
             yield f"{path}{key}"
 
 

@@ -11,14 +11,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import cast
 
 from hived_extender.client.moments import parse_time
 from hived_extender.kube.clocks import timestamp
-from hived_lab.embedded.apiserver import bodies, kinds, models
+from hived_lab.embedded.apiserver import bodies, kinds
 from hived_lab.embedded.apiserver.bodies import ApiError, Body, Cause, view_of
 from hived_lab.embedded.apiserver.kinds import PERMANENT_NAMESPACES, SYSTEM_PRIORITY_CLASSES
-from hived_lab.embedded.apiserver.models import DeleteOptions, metadata_causes
+from hived_lab.embedded.apiserver.models import DeleteOptions, View, metadata_causes
 from hived_lab.embedded.apiserver.resources import (
     CORE_EVENTS,
     NAMESPACES,
@@ -179,7 +178,7 @@ class Registry:
         self.store.put(self.collection(resource), marked)
         return marked
 
-    def bind(self, key: Key, binding: models.Binding, dry_run: bool = False) -> Revision:
+    def bind(self, key: Key, binding: View, dry_run: bool = False) -> Revision:
         """Bind the pod at `key`; ApiError (404, 409) as `kinds.bound` says."""
         old = self.get(PODS, key)
         revision = self._checked(PODS, key, kinds.bound(old, binding))
@@ -202,7 +201,7 @@ class Registry:
         """Remove the events that were not touched for `ttl_s` seconds."""
         oldest = datetime.now(UTC) - timedelta(seconds=ttl_s)
         for key, revision in list(self.collection(CORE_EVENTS).revisions.items()):
-            event = cast(models.Event, revision.view)
+            event = revision.view
             last = event.series.last_observed_time if event.series else event.last_timestamp
             touched = parse_time(last) or parse_time(event.metadata.creation_timestamp)
             if touched is None or touched < oldest:

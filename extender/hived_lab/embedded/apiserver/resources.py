@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any
 
 from hived_extender.client.moments import duration, parse_time
-from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import (
     ConfigMapStrategy,
@@ -25,7 +24,7 @@ from hived_lab.embedded.apiserver.kinds import (
     StatusStrategy,
     Strategy,
 )
-from hived_lab.embedded.apiserver.models import KubeObject
+from hived_lab.embedded.apiserver.models import View, type_of
 
 Cells = list[Any]
 
@@ -38,7 +37,7 @@ class Printer:
     cells: Callable[[Any], Cells]
 
 
-def table(printer: Printer, objects: Iterable[tuple[KubeObject, Body]], include: str, metadata: Body) -> Body:
+def table(printer: Printer, objects: Iterable[tuple[View, Body]], include: str, metadata: Body) -> Body:
     """Return `objects` (view and body) as a `Table`.
 
     `include` says what a row carries beside its cells: "Object", "Metadata" or "None".
@@ -52,7 +51,7 @@ def table(printer: Printer, objects: Iterable[tuple[KubeObject, Body]], include:
     }
 
 
-def _row(printer: Printer, view: KubeObject, body: Body, include: str) -> Body:
+def _row(printer: Printer, view: View, body: Body, include: str) -> Body:
     row: Body = {"cells": printer.cells(view)}
     if include == "Object":
         row["object"] = body
@@ -72,7 +71,7 @@ def _or_none(text: str) -> str:
     return text or "<none>"
 
 
-def _pod_cells(pod: models.Pod) -> Cells:
+def _pod_cells(pod: View) -> Cells:
     containers = pod.status.container_statuses
     ready = f"{sum(one.ready for one in containers)}/{len(pod.spec.containers)}"
     restarts = str(sum(one.restart_count for one in containers))
@@ -85,7 +84,7 @@ def _pod_cells(pod: models.Pod) -> Cells:
     return [pod.metadata.name, ready, _pod_state(pod), restarts, age(pod.metadata.creation_timestamp), *wide]
 
 
-def _pod_state(pod: models.Pod) -> str:
+def _pod_state(pod: View) -> str:
     if pod.metadata.deletion_timestamp:
         return "Terminating"
     if pod.spec.scheduling_gates and not pod.spec.node_name:
@@ -93,11 +92,11 @@ def _pod_state(pod: models.Pod) -> str:
     for container in pod.status.container_statuses:
         state = container.state.waiting or container.state.terminated
         if state is not None and state.reason:
-            return state.reason
-    return pod.status.reason or pod.status.phase or "Unknown"
+            return str(state.reason)
+    return str(pod.status.reason or pod.status.phase or "Unknown")
 
 
-def _node_cells(node: models.Node) -> Cells:
+def _node_cells(node: View) -> Cells:
     ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "Unknown")
     states = (
         ["Ready" if ready == "True" else "NotReady"] if ready != "Unknown" or node.status.conditions else ["Unknown"]
@@ -122,7 +121,7 @@ def _node_cells(node: models.Node) -> Cells:
     ]
 
 
-def _event_cells(event: models.Event) -> Cells:
+def _event_cells(event: View) -> Cells:
     about = event.involved_object
     first = event.first_timestamp or event.event_time
     last = event.series.last_observed_time if event.series else event.last_timestamp or first
@@ -250,8 +249,8 @@ class ResourceType:
     version: str
     plural: str
     kind: str
-    view: type[KubeObject]
-    strategy: Strategy[Any]
+    view: type[Any]
+    strategy: Strategy
     printer: Printer
     is_namespaced: bool = True
     short_names: tuple[str, ...] = ()
@@ -316,15 +315,15 @@ def _status(kind: str, group: str = "", version: str = "v1") -> Subresource:
 
 
 NAMESPACES = ResourceType(
-    "", "v1", "namespaces", "Namespace", models.Namespace, NamespaceStrategy(), NAMESPACE, is_namespaced=False,
+    "", "v1", "namespaces", "Namespace", type_of("Namespace"), NamespaceStrategy(), NAMESPACE, is_namespaced=False,
     short_names=("ns",), subresources=(_status("Namespace"),),
 )  # fmt: skip
 NODES = ResourceType(
-    "", "v1", "nodes", "Node", models.Node, NodeStrategy(), NODE, is_namespaced=False, short_names=("no",),
+    "", "v1", "nodes", "Node", type_of("Node"), NodeStrategy(), NODE, is_namespaced=False, short_names=("no",),
     subresources=(_status("Node"),),
 )  # fmt: skip
 PODS = ResourceType(
-    "", "v1", "pods", "Pod", models.Pod, PodStrategy(), POD, short_names=("po",), categories=("all",),
+    "", "v1", "pods", "Pod", type_of("Pod"), PodStrategy(), POD, short_names=("po",), categories=("all",),
     subresources=(
         _status("Pod"),
         Subresource("binding", "Binding", ("create",)),
@@ -333,52 +332,44 @@ PODS = ResourceType(
     ),
 )  # fmt: skip
 CONFIG_MAPS = ResourceType(
-    "", "v1", "configmaps", "ConfigMap", models.ConfigMap, ConfigMapStrategy(), CONFIG_MAP, short_names=("cm",)
+    "", "v1", "configmaps", "ConfigMap", type_of("ConfigMap"), ConfigMapStrategy(), CONFIG_MAP, short_names=("cm",)
 )
 CORE_EVENTS = ResourceType(
-    "", "v1", "events", "Event", models.Event, EventStrategy(), EVENT, short_names=("ev",), storage="events"
+    "", "v1", "events", "Event", type_of("Event"), EventStrategy(), EVENT, short_names=("ev",), storage="events"
 )
 EVENTS = replace(CORE_EVENTS, group="events.k8s.io", wire=Wire(_event_to_wire, _event_from_wire))
-LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease", models.Lease, LeaseStrategy(), LEASE)
+LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease", type_of("Lease"), LeaseStrategy(), LEASE)
 PRIORITY_CLASSES = ResourceType(
-    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", models.PriorityClass, PriorityClassStrategy(),
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", type_of("PriorityClass"), PriorityClassStrategy(),
     PRIORITY_CLASS, is_namespaced=False, short_names=("pc",),
 )  # fmt: skip
-
-
-def _gang_object(group: str, version: str, kind: str, view: type[KubeObject], printer: Printer) -> ResourceType:
-    status = _status(kind, group, version)
-    plural = f"{kind.lower()}s"
-    return ResourceType(group, version, plural, kind, view, StatusStrategy(), printer, subresources=(status,))
-
-
-GANG_OBJECTS = (
-    _gang_object("scheduling.x-k8s.io", "v1alpha1", "PodGroup", models.PodGroup, POD_GROUP),
-    _gang_object("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", models.PodGroup, POD_GROUP),
-    _gang_object("scheduling.volcano.sh", "v1beta1", "PodGroup", models.PodGroup, VOLCANO_POD_GROUP),
-    _gang_object("scheduling.k8s.io", "v1alpha2", "PodGroup", models.OpenObject, PLAIN),
-    _gang_object("scheduling.k8s.io", "v1alpha1", "Workload", models.OpenObject, PLAIN),
-)
 
 
 def _object(
     group: str,
     version: str,
     kind: str,
-    view: type[KubeObject] = models.OpenObject,
+    view: str = "OpenObject",
     printer: Printer = PLAIN,
     **more: Any,
 ) -> ResourceType:
-    status = _status(kind, group, version)
+    plural, below = f"{kind.lower()}s", (_status(kind, group, version),)
     return ResourceType(
-        group, version, f"{kind.lower()}s", kind, view, StatusStrategy(), printer, subresources=(status,), **more
+        group, version, plural, kind, type_of(view), StatusStrategy(), printer, subresources=below, **more
     )
 
 
-JOBS = ResourceType(
-    "batch", "v1", "jobs", "Job", models.Job, JobStrategy(), PLAIN, subresources=(_status("Job", "batch"),)
+GANG_OBJECTS = (
+    _object("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "PodGroup", POD_GROUP),
+    _object("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", "PodGroup", POD_GROUP),
+    _object("scheduling.volcano.sh", "v1beta1", "PodGroup", "PodGroup", VOLCANO_POD_GROUP),
+    _object("scheduling.k8s.io", "v1alpha2", "PodGroup"),
+    _object("scheduling.k8s.io", "v1alpha1", "Workload"),
 )
-JOB_SETS = _object("jobset.x-k8s.io", "v1alpha2", "JobSet", models.JobSet)
+JOBS = ResourceType(
+    "batch", "v1", "jobs", "Job", type_of("Job"), JobStrategy(), PLAIN, subresources=(_status("Job", "batch"),)
+)
+JOB_SETS = _object("jobset.x-k8s.io", "v1alpha2", "JobSet", "JobSet")
 JOB_OBJECTS = (
     JOBS,
     JOB_SETS,

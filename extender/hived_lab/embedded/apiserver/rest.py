@@ -12,13 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from hmac import compare_digest
 from itertools import pairwise
-from typing import cast
 from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
 from hived_extender.jobs.admission import Admission
-from hived_lab.embedded.apiserver import bodies, kinds, models, resources
+from hived_lab.embedded.apiserver import bodies, kinds, resources
 from hived_lab.embedded.apiserver.admission import admitted, check_binding, check_pod
 from hived_lab.embedded.apiserver.bodies import (
     ApiError,
@@ -30,7 +29,7 @@ from hived_lab.embedded.apiserver.bodies import (
     view_of,
     without_nulls,
 )
-from hived_lab.embedded.apiserver.models import unknown_fields
+from hived_lab.embedded.apiserver.models import DeleteOptions, type_of, unknown_fields
 from hived_lab.embedded.apiserver.patches import patch_of_type
 from hived_lab.embedded.apiserver.registry import Check, Registry, allow
 from hived_lab.embedded.apiserver.resources import PODS, RESOURCES, ResourceType
@@ -270,12 +269,12 @@ def as_stored(target: Target, body: Body) -> Body:
     return body
 
 
-def read_delete_options(request: Request) -> models.DeleteOptions:
+def read_delete_options(request: Request) -> DeleteOptions:
     """Return how to delete: from the body if there is one, else from the parameters."""
     if request.body.strip():
-        options = view_of(read_body(request), models.DeleteOptions)
+        options = view_of(read_body(request), DeleteOptions)
     else:
-        options = models.DeleteOptions(
+        options = DeleteOptions(
             grace_period_seconds=request.number("gracePeriodSeconds"),
             propagation_policy=request.text("propagationPolicy"),
         )
@@ -401,7 +400,7 @@ class Rest:
     def _dispatch(self, request: Request) -> Response | Watch:
         match request.parts:
             case ("api", "v1", "namespaces", namespace, "bindings") if request.method == "POST":
-                name = view_of(read_body(request), models.Binding).metadata.name
+                name = view_of(read_body(request), type_of("Binding")).metadata.name
                 return self._bind(request, Key(namespace, name))
         target = target_of(request.parts)
         if target is not None:
@@ -446,7 +445,7 @@ class Rest:
             case "POST", "eviction":
                 return self._evict(request, key)
             case "GET", "log":
-                return _text(kinds.logs(cast(models.Pod, self._registry.get(PODS, key).view)))
+                return _text(kinds.logs(self._registry.get(PODS, key).view))
         raise bodies.method_not_allowed(request.method)
 
     # -- lists and watches -----------------------------------------------------------------------
@@ -604,7 +603,7 @@ class Rest:
     def _bind(self, request: Request, key: Key) -> Response:
         body = read_body(request)
         require_kind(body, "v1", "Binding")
-        binding = view_of(body, models.Binding)
+        binding = view_of(body, type_of("Binding"))
         _require_name(binding.metadata.name, key)
         if binding.target.kind not in ("", "Node") or not binding.target.name:
             cause = Cause("target", f"Invalid value: a binding needs the name of a Node, not {binding.target!r}")
@@ -617,7 +616,7 @@ class Rest:
     def _evict(self, request: Request, key: Key) -> Response:
         body = read_body(request)
         require_kind(body, "policy/v1", "Eviction")
-        eviction = view_of(body, models.Eviction)
+        eviction = view_of(body, type_of("Eviction"))
         _require_name(eviction.metadata.name, key)
         options = eviction.delete_options
         self._registry.evict(key, options, request.is_dry_run(options.dry_run))

@@ -17,7 +17,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from hived_lab.embedded.apiserver.bodies import ApiError, Body, encode, expired
-from hived_lab.embedded.apiserver.models import KubeObject
+from hived_lab.embedded.apiserver.models import View
 
 DEFAULT_HISTORY_LIMIT = 2_000
 
@@ -36,7 +36,7 @@ class Revision:
     key: Key
     version: int
     body: Body
-    view: KubeObject
+    view: View
     json: bytes
 
 
@@ -160,7 +160,7 @@ class Store:
             self._collections[resource].compacted = self._first_version
         return self._collections[resource]
 
-    def revise(self, key: Key, body: Body, read: Callable[[Body], KubeObject]) -> Revision:
+    def revise(self, key: Key, body: Body, read: Callable[[Body], View]) -> Revision:
         """Return `body` as the next version of the object at `key`; nothing is stored yet, and `body` stays as it is.
 
         Raises ApiError (400) if it cannot be encoded or read.
