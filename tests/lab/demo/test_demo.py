@@ -122,11 +122,15 @@ def test_a_step_that_cannot_be_done_fails_the_experiment(tmp_path):
     assert "gpu-z" in experiment["error"]
 
 
-def test_json_has_every_expectation_of_the_experiment():
-    result = run("--only", "sku-types", "-o", "json")
+@pytest.mark.parametrize(
+    ("words", "name", "seen"), [((), "sku-types", "(known: K80)"), (("dialects",), "tfjob", "A: 5 run")]
+)
+def test_json_has_every_expectation_of_the_experiment_and_what_was_seen(words, name, seen):
+    result = run(*words, "--only", name, "-o", "json")
     [experiment] = json.loads(result.stdout)
-    assert (result.exit_code, experiment["name"], experiment["passed"]) == (0, "sku-types", True)
-    assert [one["passed"] for one in experiment["expectations"]] == [True, True]
+    assert (result.exit_code, experiment["name"], experiment["passed"]) == (0, name, True)
+    assert all(one["passed"] for one in experiment["expectations"])
+    assert experiment["expectations"][-1]["seen"].endswith(seen)
 
 
 def test_the_list_names_every_experiment():

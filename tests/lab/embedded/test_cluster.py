@@ -171,41 +171,6 @@ def test_a_gang_runs_on_the_devices_that_the_extender_chose(http: Http) -> None:
     assert sorted(one["metadata"]["annotations"][LEAF_CELL_ISOLATION] for one in bound) == ["0", "1"]
 
 
-def test_a_gang_of_higher_priority_displaces_one_on_both_nodes(http: Http) -> None:
-    low = submit(http, "low", 2, 2)
-    expect_soon(lambda: phases(http, low) == ["Running"] * 2)
-    high = submit(http, "high", 2, 2, priority=2)
-    expect_soon(lambda: phases(http, high) == ["Running"] * 2)
-    assert phases(http, low) == ["gone"] * 2
-
-
-def test_a_gang_without_room_waits_and_starts_when_there_is_some(http: Http) -> None:
-    first = submit(http, "first", 2, 2)
-    expect_soon(lambda: phases(http, first) == ["Running"] * 2)
-    second = submit(http, "second", 1, 2)
-
-    def why() -> str:
-        conditions = http.ok("GET", f"{PODS}/second-0")["status"].get("conditions", [])
-        return next((one["message"] for one in conditions if one["type"] == "PodScheduled"), "")
-
-    expect_soon(lambda: "in use" in why())
-    for name in first:
-        http.ok("DELETE", f"{PODS}/{name}")
-    assert expect_soon(lambda: phases(http, second) == ["Running"])
-
-
-def test_a_failed_node_takes_no_new_work_until_it_recovers(running: Embedded, http: Http) -> None:
-    fail_node(running.cluster, "node-b")
-    expect_soon(lambda: http.ok("GET", f"{NODES}/node-b")["status"]["conditions"][-1]["status"] == "False")
-    names = submit(http, "wide", 2, 2)
-    submit(http, "plain", 1, 1)
-    expect_soon(lambda: phases(http, ["plain-0"]) == ["Running"])
-    assert phases(http, names) == ["Pending"] * 2
-    http.ok("DELETE", f"{PODS}/plain-0")
-    recover_node(running.cluster, "node-b")
-    expect_soon(lambda: phases(http, names) == ["Running"] * 2)
-
-
 def test_the_official_client_reads_the_nodes_and_events_of_the_cluster(running: Embedded, http: Http) -> None:
     submit(http, "too-large", 3, 2)
     with client.ApiClient(client.Configuration(host=running.cluster.api_url)) as api:

@@ -132,7 +132,7 @@ def run_on(http: Http, name: str, node: str, priority: int = 0, **fields: Any) -
 
 
 def test_a_pod_is_filtered_bound_by_the_extender_and_runs(http: Http, extender: Extender) -> None:
-    create(http, "one", annotations={"a": "b"})
+    create(http, "one", annotations={"a": "b"}, schedulerName="whoever")
     expect_soon(lambda: get(http, "one")["status"]["phase"] == "Running")
     (call,) = extender.calls_of("filter", "one")
     assert call["NodeNames"] == ["n1", "n2", "n3"]
@@ -148,12 +148,6 @@ def test_a_pod_is_filtered_bound_by_the_extender_and_runs(http: Http, extender: 
     assert get(http, "one")["metadata"]["annotations"]["bound-by"] == "extender"
     (event,) = expect_soon(lambda: events(http, "one", "Scheduled"))
     assert event["message"] == "Successfully assigned default/one to n1"
-
-
-def test_the_extender_is_asked_about_every_pod(http: Http, extender: Extender) -> None:
-    http.ok("POST", PODS, pod("plain", schedulerName="whoever"))
-    expect_soon(lambda: node_of(http, "plain"))
-    assert len(extender.calls_of("filter", "plain")) == 1
 
 
 def test_only_feasible_nodes_are_offered(http: Http, extender: Extender) -> None:
@@ -329,36 +323,33 @@ def test_victims_are_deleted_and_the_node_is_nominated(http: Http, extender: Ext
     assert events(http, "low", "Preempted")[0]["message"].endswith("on node n2")
 
 
-def test_the_nominated_node_is_tried_alone_first(http: Http, extender: Extender) -> None:
-    low = run_on(http, "low", "n2", 1)
-    extender.filter = refuse("victims on n2")
-    extender.preempt = victims_on("n2", low)
+@pytest.fixture
+def preempting(http: Http, extender: Extender) -> str:
+    """A pod that waits for the end of a low one on n2; the uid of that one, which stops for long."""
+    low = run_on(http, "low", "n2", 1, annotations={STOP_SECONDS: "1000"})
+    extender.filter, extender.preempt = refuse("victims on n2"), victims_on("n2", low)
     create(http, "one", priorityClassName=priority_class(http, 5))
-    expect_soon(lambda: get(http, "low") == {})
+    expect_soon(lambda: get(http, "one")["status"].get("nominatedNodeName") == "n2")
+    return low
+
+
+def test_the_nominated_node_is_tried_alone_first(http: Http, extender: Extender, preempting: str) -> None:
+    http.ok("DELETE", f"{PODS}/low", gracePeriodSeconds=0)
     pair = [["n2"], ["n1", "n2", "n3"]]
     expect_soon(lambda: [call["NodeNames"] for call in extender.calls_of("filter", "one")][-2:] == pair)
 
 
-def test_nobody_else_is_preempted_while_victims_leave(http: Http, extender: Extender) -> None:
-    low = run_on(http, "low", "n2", 1, annotations={STOP_SECONDS: "1000"})
-    extender.filter = refuse("victims on n2")
-    extender.preempt = victims_on("n2", low)
-    create(http, "one", priorityClassName=priority_class(http, 5))
-    expect_soon(lambda: "deletionTimestamp" in get(http, "low")["metadata"])
+def test_no_other_pod_is_preempted_while_victims_leave(http: Http, extender: Extender, preempting: str) -> None:
     attempts = len(extender.calls_of("filter", "one"))
     http.patch(f"{PODS}/one", {"metadata": {"annotations": {"try": "again"}}})
     expect_soon(lambda: len(extender.calls_of("filter", "one")) >= attempts + 2)
     assert len(extender.calls_of("preempt", "one")) == 1
 
 
-def test_without_victims_the_nomination_is_taken_back(http: Http, extender: Extender) -> None:
-    low = run_on(http, "low", "n2", 1)
+def test_without_victims_the_nomination_is_taken_back(http: Http, extender: Extender, preempting: str) -> None:
     run_on(http, "other", "n3", 1)
-    extender.filter = refuse("victims on n2")
-    extender.preempt = victims_on("n2", low)
-    create(http, "one", priorityClassName=priority_class(http, 5))
-    expect_soon(lambda: get(http, "one")["status"].get("nominatedNodeName") == "n2")
     extender.preempt = lambda call: (200, {"NodeNameToMetaVictims": None})
+    http.ok("DELETE", f"{PODS}/low", gracePeriodSeconds=0)
     http.patch(f"{PODS}/one", {"metadata": {"annotations": {"try": "again"}}})
     expect_soon(lambda: "nominatedNodeName" not in get(http, "one")["status"])
     assert get(http, "other")["status"]["phase"] == "Running"
@@ -492,11 +483,32 @@ def test_tainted_nodes_are_left_out_until_the_taint_goes(http: Http, extender: E
     expect_soon(lambda: node_of(http, "one") == "n2")
 
 
-def test_a_node_takes_no_more_devices_than_it_has(http: Http, extender: Extender) -> None:
-    limits = {"nvidia.com/gpu": "3"}
+PORT = [{"name": "main", "image": "busybox", "ports": [{"containerPort": 9000}]}]
+
+
+def anti_affinity(kind: str, app: str) -> dict[str, Any]:
+    terms = [{"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"}]
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"limits": {"nvidia.com/gpu": "3"}}, "3 Insufficient nvidia.com/gpu"),
+        (
+            {"labels": {"app": "x"}, **anti_affinity("podAntiAffinity", "x")},
+            "3 node(s) didn't match pod anti-affinity rules",
+        ),
+        ({"containers": PORT, "hostNetwork": True}, "3 node(s) didn't have free ports for the requested pod ports"),
+    ],
+    ids=["devices", "anti-affinity", "host port"],
+)
+def test_a_node_takes_one_of_the_pods_that_exclude_each_other(
+    http: Http, extender: Extender, fields: dict[str, Any], reason: str
+) -> None:
     for name in ("a", "b", "c", "d"):
-        http.ok("POST", PODS, pod(name, limits=limits))
-    expect_soon(lambda: message(http, "d") == "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+        http.ok("POST", PODS, pod(name, **fields))
+    expect_soon(lambda: message(http, "d") == f"0/3 nodes are available: {reason}.")
     expect_soon(lambda: sorted(node_of(http, name) for name in ("a", "b", "c")) == ["n1", "n2", "n3"])
     http.ok("DELETE", f"{PODS}/b")
     expect_soon(lambda: node_of(http, "d"))
@@ -509,30 +521,11 @@ def test_allocatable_that_grows_lets_a_pod_start(http: Http, extender: Extender)
     expect_soon(lambda: node_of(http, "one") == "n3")
 
 
-def anti_affinity(kind: str, app: str) -> dict[str, Any]:
-    terms = [{"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": "kubernetes.io/hostname"}]
-    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
-
-
-def test_pods_that_avoid_each_other_go_to_different_nodes(http: Http, extender: Extender) -> None:
-    for name in ("a", "b", "c", "d"):
-        http.ok("POST", PODS, pod(name, labels={"app": "x"}, **anti_affinity("podAntiAffinity", "x")))
-    expect_soon(lambda: "3 node(s) didn't match pod anti-affinity rules" in message(http, "d"))
-    expect_soon(lambda: sorted(node_of(http, name) for name in ("a", "b", "c")) == ["n1", "n2", "n3"])
-
-
 def test_a_pod_that_wants_to_be_near_another_follows_it(http: Http, extender: Extender) -> None:
     http.ok("POST", PODS, pod("follower", **anti_affinity("podAffinity", "leader")))
     expect_soon(lambda: "3 node(s) didn't match pod affinity rules" in message(http, "follower"))
     http.ok("POST", PODS, pod("leader", labels={"app": "leader"}, nodeName="n3"))
     expect_soon(lambda: node_of(http, "follower") == "n3")
-
-
-def test_a_host_port_is_given_once(http: Http, extender: Extender) -> None:
-    containers = [{"name": "main", "image": "busybox", "ports": [{"containerPort": 9000}]}]
-    for name in ("a", "b", "c", "d"):
-        http.ok("POST", PODS, pod(name, containers=containers, hostNetwork=True))
-    expect_soon(lambda: "3 node(s) didn't have free ports for the requested pod ports" in message(http, "d"))
 
 
 def test_pods_are_spread_over_zones(http: Http, extender: Extender) -> None:
