@@ -76,9 +76,9 @@ class DeleteOptions(Model):
     dry_run: list[str] = []
 
 
-# A row has the fields of a view, of an object if its name begins with @. A field is a text, or has its type after a
-# colon: * is a list, ? may be absent, a/b are the values that it may have, ! has to be there, = gives a default. Fields
-# behind | are known to Kubernetes, and not read; * there lets any field be.
+# A row has the fields of a view, of an object if its name begins with @; ~ is written without defaults. A field is a
+# text, or has its type after a colon: * is a list, ? may be absent, a/b are the values that it may have, ! has to be
+# there, = gives a default. Fields behind | are known to Kubernetes, and not read; * there lets any field be.
 _ROWS = """
 Condition: type status reason message lastTransitionTime | *
 ResourceRequirements: limits:quantities requests:quantities | claims
@@ -125,7 +125,7 @@ PodGroupSpec: minMember:number minTaskMember:numbers scheduleTimeoutSeconds:numb
     | minResources networkTopology subGroupPolicy
 PodGroupStatus: phase running:number succeeded:number failed:number | *
 @PodGroup: spec:PodGroupSpec status:PodGroupStatus
-LabelSelector: matchLabels:texts matchExpressions:object* | *
+~LabelSelector: matchLabels:texts matchExpressions:object* | *
 PodTemplate: metadata:ObjectMeta spec:PodSpec | *
 JobSpec: parallelism:number? completions:number? completionMode backoffLimit:number? backoffLimitPerIndex:number?
     maxFailedIndexes:number? activeDeadlineSeconds:number? ttlSecondsAfterFinished:number? podReplacementPolicy
@@ -185,9 +185,8 @@ def _build_views() -> None:
     for row in re.split(r"\n(?=\S)", _ROWS.strip()):
         name, _, fields = row.partition(":")
         read, _, unread = fields.partition("|")
-        base, bare = (KubeObject if name.startswith("@") else Model), name.lstrip("@")
-        columns = map(_field, read.split())
-        is_terse = bare == "LabelSelector"  # is written into messages
+        base, bare = (KubeObject if name.startswith("@") else Model), name.lstrip("@~")
+        columns, is_terse = map(_field, read.split()), name.startswith("~")
         view = msgspec.defstruct(bare, columns, bases=(base,), kw_only=True, omit_defaults=is_terse)
         _TYPES[bare] = view
         if unread.strip() != "*":
@@ -197,10 +196,11 @@ def _build_views() -> None:
 _build_views()
 
 
-def type_of(name: str) -> type[Any]:
+def __getattr__(name: str) -> Any:
     """Return the view of this name."""
-    view: type[Any] = _TYPES[name]
-    return view
+    if name not in _TYPES:
+        raise AttributeError(name)
+    return _TYPES[name]
 
 
 MAX_ANNOTATION_BYTES = 256 * 1024

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from hived_extender.client.moments import duration, parse_time
+from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import (
     ConfigMapStrategy,
@@ -24,7 +25,7 @@ from hived_lab.embedded.apiserver.kinds import (
     StatusStrategy,
     Strategy,
 )
-from hived_lab.embedded.apiserver.models import View, type_of
+from hived_lab.embedded.apiserver.models import View
 
 Cells = list[Any]
 
@@ -315,15 +316,15 @@ def _status(kind: str, group: str = "", version: str = "v1") -> Subresource:
 
 
 NAMESPACES = ResourceType(
-    "", "v1", "namespaces", "Namespace", type_of("Namespace"), NamespaceStrategy(), NAMESPACE, is_namespaced=False,
+    "", "v1", "namespaces", "Namespace", models.Namespace, NamespaceStrategy(), NAMESPACE, is_namespaced=False,
     short_names=("ns",), subresources=(_status("Namespace"),),
 )  # fmt: skip
 NODES = ResourceType(
-    "", "v1", "nodes", "Node", type_of("Node"), NodeStrategy(), NODE, is_namespaced=False, short_names=("no",),
+    "", "v1", "nodes", "Node", models.Node, NodeStrategy(), NODE, is_namespaced=False, short_names=("no",),
     subresources=(_status("Node"),),
 )  # fmt: skip
 PODS = ResourceType(
-    "", "v1", "pods", "Pod", type_of("Pod"), PodStrategy(), POD, short_names=("po",), categories=("all",),
+    "", "v1", "pods", "Pod", models.Pod, PodStrategy(), POD, short_names=("po",), categories=("all",),
     subresources=(
         _status("Pod"),
         Subresource("binding", "Binding", ("create",)),
@@ -332,15 +333,15 @@ PODS = ResourceType(
     ),
 )  # fmt: skip
 CONFIG_MAPS = ResourceType(
-    "", "v1", "configmaps", "ConfigMap", type_of("ConfigMap"), ConfigMapStrategy(), CONFIG_MAP, short_names=("cm",)
+    "", "v1", "configmaps", "ConfigMap", models.ConfigMap, ConfigMapStrategy(), CONFIG_MAP, short_names=("cm",)
 )
 CORE_EVENTS = ResourceType(
-    "", "v1", "events", "Event", type_of("Event"), EventStrategy(), EVENT, short_names=("ev",), storage="events"
+    "", "v1", "events", "Event", models.Event, EventStrategy(), EVENT, short_names=("ev",), storage="events"
 )
 EVENTS = replace(CORE_EVENTS, group="events.k8s.io", wire=Wire(_event_to_wire, _event_from_wire))
-LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease", type_of("Lease"), LeaseStrategy(), LEASE)
+LEASES = ResourceType("coordination.k8s.io", "v1", "leases", "Lease", models.Lease, LeaseStrategy(), LEASE)
 PRIORITY_CLASSES = ResourceType(
-    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", type_of("PriorityClass"), PriorityClassStrategy(),
+    "scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", models.PriorityClass, PriorityClassStrategy(),
     PRIORITY_CLASS, is_namespaced=False, short_names=("pc",),
 )  # fmt: skip
 
@@ -349,27 +350,25 @@ def _object(
     group: str,
     version: str,
     kind: str,
-    view: str = "OpenObject",
+    view: type[Any] = models.OpenObject,
     printer: Printer = PLAIN,
     **more: Any,
 ) -> ResourceType:
     plural, below = f"{kind.lower()}s", (_status(kind, group, version),)
-    return ResourceType(
-        group, version, plural, kind, type_of(view), StatusStrategy(), printer, subresources=below, **more
-    )
+    return ResourceType(group, version, plural, kind, view, StatusStrategy(), printer, subresources=below, **more)
 
 
 GANG_OBJECTS = (
-    _object("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "PodGroup", POD_GROUP),
-    _object("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", "PodGroup", POD_GROUP),
-    _object("scheduling.volcano.sh", "v1beta1", "PodGroup", "PodGroup", VOLCANO_POD_GROUP),
+    _object("scheduling.x-k8s.io", "v1alpha1", "PodGroup", models.PodGroup, POD_GROUP),
+    _object("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", models.PodGroup, POD_GROUP),
+    _object("scheduling.volcano.sh", "v1beta1", "PodGroup", models.PodGroup, VOLCANO_POD_GROUP),
     _object("scheduling.k8s.io", "v1alpha2", "PodGroup"),
     _object("scheduling.k8s.io", "v1alpha1", "Workload"),
 )
 JOBS = ResourceType(
-    "batch", "v1", "jobs", "Job", type_of("Job"), JobStrategy(), PLAIN, subresources=(_status("Job", "batch"),)
+    "batch", "v1", "jobs", "Job", models.Job, JobStrategy(), PLAIN, subresources=(_status("Job", "batch"),)
 )
-JOB_SETS = _object("jobset.x-k8s.io", "v1alpha2", "JobSet", "JobSet")
+JOB_SETS = _object("jobset.x-k8s.io", "v1alpha2", "JobSet", models.JobSet)
 JOB_OBJECTS = (
     JOBS,
     JOB_SETS,

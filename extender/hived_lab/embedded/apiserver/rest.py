@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, unquote
 import msgspec
 
 from hived_extender.jobs.admission import Admission
-from hived_lab.embedded.apiserver import bodies, kinds, resources
+from hived_lab.embedded.apiserver import bodies, kinds, models, resources
 from hived_lab.embedded.apiserver.admission import admitted, check_binding, check_pod
 from hived_lab.embedded.apiserver.bodies import (
     ApiError,
@@ -29,7 +29,7 @@ from hived_lab.embedded.apiserver.bodies import (
     view_of,
     without_nulls,
 )
-from hived_lab.embedded.apiserver.models import DeleteOptions, type_of, unknown_fields
+from hived_lab.embedded.apiserver.models import DeleteOptions, unknown_fields
 from hived_lab.embedded.apiserver.patches import patch_of_type
 from hived_lab.embedded.apiserver.registry import Check, Registry, allow
 from hived_lab.embedded.apiserver.resources import PODS, RESOURCES, ResourceType
@@ -400,7 +400,7 @@ class Rest:
     def _dispatch(self, request: Request) -> Response | Watch:
         match request.parts:
             case ("api", "v1", "namespaces", namespace, "bindings") if request.method == "POST":
-                name = view_of(read_body(request), type_of("Binding")).metadata.name
+                name = view_of(read_body(request), models.Binding).metadata.name
                 return self._bind(request, Key(namespace, name))
         target = target_of(request.parts)
         if target is not None:
@@ -603,7 +603,7 @@ class Rest:
     def _bind(self, request: Request, key: Key) -> Response:
         body = read_body(request)
         require_kind(body, "v1", "Binding")
-        binding = view_of(body, type_of("Binding"))
+        binding = view_of(body, models.Binding)
         _require_name(binding.metadata.name, key)
         if binding.target.kind not in ("", "Node") or not binding.target.name:
             cause = Cause("target", f"Invalid value: a binding needs the name of a Node, not {binding.target!r}")
@@ -616,7 +616,7 @@ class Rest:
     def _evict(self, request: Request, key: Key) -> Response:
         body = read_body(request)
         require_kind(body, "policy/v1", "Eviction")
-        eviction = view_of(body, type_of("Eviction"))
+        eviction = view_of(body, models.Eviction)
         _require_name(eviction.metadata.name, key)
         options = eviction.delete_options
         self._registry.evict(key, options, request.is_dry_run(options.dry_run))

@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import ApiError, view_of
-from hived_lab.embedded.apiserver.models import View, type_of
+from hived_lab.embedded.apiserver.models import View
 from hived_lab.embedded.apiserver.store import ChangeType, Collection, Key, Store
 
 FIRST_VERSION = 100
 
 
 def read(body: dict[str, Any]) -> View:
-    return view_of(body, type_of("ConfigMap"))
+    return view_of(body, models.ConfigMap)
 
 
 def put(store: Store, collection: Collection, name: str, **data: str) -> None:

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from hived_lab.embedded.apiserver import resources
+from hived_lab.embedded.apiserver import models, resources
 from hived_lab.embedded.apiserver.bodies import view_of
-from hived_lab.embedded.apiserver.models import type_of
 from tests.places import ROOT
 
 
@@ -33,7 +32,7 @@ def test_an_age_that_is_not_known_is_said_so(since: str) -> None:
     ],
 )
 def test_the_state_of_a_pod_is_one_word(body: dict[str, Any], state: str) -> None:
-    assert resources.POD.cells(view_of(body, type_of("Pod")))[2] == state
+    assert resources.POD.cells(view_of(body, models.Pod))[2] == state
 
 
 @pytest.mark.parametrize(
@@ -50,7 +49,7 @@ def test_the_state_of_a_pod_is_one_word(body: dict[str, Any], state: str) -> Non
     ],
 )
 def test_the_state_of_a_node_says_whether_pods_may_come(body: dict[str, Any], state: str) -> None:
-    assert resources.NODE.cells(view_of(body, type_of("Node")))[1] == state
+    assert resources.NODE.cells(view_of(body, models.Node))[1] == state
 
 
 @pytest.mark.parametrize(("file", "printer"), [("queues", resources.QUEUE), ("queueunits", resources.QUEUE_UNIT)])
@@ -61,7 +60,7 @@ def test_objects_of_queues_have_the_columns_of_their_custom_resource_definition(
     columns = yaml.safe_load(text)["spec"]["versions"][0]["additionalPrinterColumns"]
     said = {"spec": {"consumerRef": {"kind": "Job"}, "queuePolicy": "Block", "queue": "a", "priority": 3}}
     for body in (said | {"status": {"phase": "Running"}}, {}):
-        view = view_of({"metadata": {"name": "x"}, **body}, type_of("OpenObject"))
+        view = view_of({"metadata": {"name": "x"}, **body}, models.OpenObject)
         assert [one["name"] for one in printer.columns] == ["Name", *(one["name"] for one in columns)]
         assert printer.cells(view)[1:-1] == [_at(body, one["jsonPath"]) for one in columns[:-1]]
 
