@@ -20,13 +20,12 @@ from hived_cli.helpers.progress import stop_signal
 from hived_cli.helpers.refusals import refused_in_vain
 from hived_config.loader import load
 from hived_config.settings import config_path
-from hived_extender.awaiting import StoppedError
+from hived_extender.groundwork import LOOPBACK, BindingSecretName, StoppedError, WebhookPort
 from hived_extender.http.access import DEFAULT_VERB_CALLERS, Security
 from hived_extender.http.server import settle_process, tune_process
 from hived_extender.http.tls import ServerTls
 from hived_extender.kube import logs
 from hived_extender.kube.lease import DURATION_S, LeaseName
-from hived_extender.options import LOOPBACK, BindingSecretName, WebhookPort
 from hived_extender.reconfiguration.stores import ConfigMapName
 from hived_extender.running import Extender, start_extender
 

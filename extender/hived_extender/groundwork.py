@@ -1,24 +1,40 @@
-"""All that an extender stands on, found or refused before its first part begins."""
+"""The choices of whoever starts an extender, and all that it stands on: found, waited for or refused at the start."""
 
 import logging
 import os
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
 import msgspec
 
-from hived.values.errors import UserError
+from hived.values.errors import HivedError, UserError
 from hived_config.loader import Configuration
-from hived_extender.awaiting import Awaiting
+from hived_extender.api.paths import HEALTH_PATH, READINESS_PATH
+from hived_extender.api.service import Health, Readiness
+from hived_extender.http import server
+from hived_extender.http.access import Security
+from hived_extender.http.answers import Answer
+from hived_extender.http.bodies import Receive, Scope, Send, send_answer
+from hived_extender.http.server import HttpServer
+from hived_extender.http.tls import ServerTls
 from hived_extender.jobs.job_admission import JobAdmission
 from hived_extender.jobs.namespaces import Namespaces
 from hived_extender.jobs.proofs import Prover
+from hived_extender.jobs.wire import encode
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.kube.clocks import timestamp
+from hived_extender.kube.clocks import Backoff, timestamp
+from hived_extender.kube.lease import LeaseName
 from hived_extender.kube.metrics import Metrics
+from hived_extender.machine.notices import Pace
 from hived_extender.machine.writes.binding_secret import BindingSecret
-from hived_extender.options import Options
 from hived_extender.reconfiguration.stores import ConfigMapName, Origin, config_map_origin, file_origin
+
+if TYPE_CHECKING:
+    from hived_extender.reconfiguration.node_sync import NodeSyncing
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +43,125 @@ LEASE_TIMEOUT_S = 2.0
 
 REVIEW_TIMEOUT_S = 5.0
 """For a review of access: the caller waits for it."""
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 15.0
+"""Between two tries; the time doubles."""
+
+T = TypeVar("T")
+
+LOOPBACK = "127.0.0.1"
+
+
+class BindingSecretName(msgspec.Struct, frozen=True):
+    """Which Secret has the keys that bindings are proved by; see `Prover` for `trusts_before`."""
+
+    namespace: str
+    name: str
+    trusts_before: str = ""
+
+
+class WebhookPort(msgspec.Struct, frozen=True):
+    """Where to serve the admission webhook, on the host that the extender listens on. The API server wants TLS."""
+
+    port: int
+    tls: ServerTls
+
+
+class Options(TypedDict, total=False):
+    """The choices of an operator; each has a default.
+
+    `listen` is `[host]:port`, by default what the configuration says. With a `lease` the extender leads when it holds
+    that, else from the beginning. With `serves_every_name` no other scheduler is there that pods could be for.
+    `on_configuration` is told of every other configuration that comes into force. With `syncing` the nodes of the
+    configuration follow those of the cluster. Bindings are proved by the keys of `binding_secret`, or by `prover`;
+    without either, every pod that says so counts as bound by hived. Where kernels are not linked, they are compiled
+    beside the service unless `compiles_kernels` is False. `stop` ends a start that waits for the API server.
+    """
+
+    listen: str
+    record_dir: Path | None
+    lease: LeaseName | None
+    security: Security
+    webhook: WebhookPort | None
+    serves_every_name: bool
+    on_configuration: Callable[[Configuration], None]
+    syncing: "NodeSyncing | None"
+    pace: Pace | None
+    binding_secret: BindingSecretName | None
+    prover: Prover | None
+    compiles_kernels: bool
+    stop: threading.Event
+
+
+class StoppedError(HivedError):
+    """The process was told to end while it waited."""
+
+
+class Awaiting:
+    """Waits for an API server that cannot answer at the start of a process.
+
+    A process that ended instead would be started again by Kubernetes, later each time, up to five minutes. While it
+    waits, probes are answered at `address`, if that is known: alive, and not ready. `stop` ends the waiting.
+    """
+
+    def __init__(self, address: str = "", tls: ServerTls | None = None, stop: threading.Event | None = None) -> None:
+        self._address, self._tls = address, tls
+        self._stop = stop or threading.Event()
+
+    def read(self, call: Callable[[], T], name: str) -> T:
+        """The result of `call`, which reads what people know as `name`.
+
+        Raises its error if the same call would fail for ever, and StoppedError.
+        """
+        backoff, probes = Backoff(FIRST_WAIT_S, LONGEST_WAIT_S), _Probes()
+        with ExitStack() as stack:
+            while True:
+                try:
+                    return call()
+                except (KubeError, UserError) as error:
+                    if not _may_pass(error):
+                        raise
+                    probes.reason = f"waiting for the API server, which cannot show {name} yet"
+                    fields = {"what": name, "error": str(error), "again_in_s": backoff.failed()}
+                    log.warning("waiting for the API server", extra={"fields": fields})
+                if not probes.are_answered and self._address:
+                    self._answer(probes, stack)
+                if self._stop.wait(backoff.wait_s):
+                    raise StoppedError(f"stopped before {name} could be read")
+
+    def _answer(self, probes: "_Probes", stack: ExitStack) -> None:
+        listener = stack.enter_context(closing(server.listen(self._address)))
+        answering = HttpServer(probes, listener, self._tls, name="probes")
+        answering.start()
+        stack.callback(answering.stop)
+        probes.are_answered = True
+
+
+class _Probes:
+    """The ASGI application of a process that waits: alive, and not ready for a reason."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self.are_answered = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        path = scope["path"]
+        if path == HEALTH_PATH:
+            await send_answer(send, Answer(encode(Health("ok"))))
+        elif path == READINESS_PATH:
+            await send_answer(send, Answer(encode(Readiness("not ready", self.reason)), 503))
+        else:
+            await send_answer(send, Answer(encode(f"not ready: {self.reason}"), 503))
+
+    def close(self) -> None:
+        """Nothing is left to be done."""
+
+
+def _may_pass(error: KubeError | UserError) -> bool:
+    """Whether the API server could answer the same call otherwise, with nobody changing the call."""
+    cause = error if isinstance(error, KubeError) else error.__cause__
+    return isinstance(cause, KubeError) and cause.may_pass
 
 
 class Clients:
@@ -44,7 +179,10 @@ class Clients:
 
 
 class Groundwork(msgspec.Struct, frozen=True):
-    """See the module. `prover` and `secret` are as for a `Service`; `namespaces` and `admission` begin empty."""
+    """All that is found or refused before the first part of an extender begins.
+
+    `prover` and `secret` are as for a `Service`; `namespaces` and `admission` begin empty.
+    """
 
     origin: Origin
     clients: Clients

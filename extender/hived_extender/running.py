@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Unpack
 from hived.kernels.jit import kernels_in_use
 from hived.values.errors import UserError
 from hived_config.loader import Configuration
-from hived_extender.changeover import Changeover
 from hived_extender.defrag.desk import DefragDesk
-from hived_extender.groundwork import Groundwork, lay_groundwork
+from hived_extender.groundwork import Groundwork, Options, lay_groundwork
 from hived_extender.http import server
 from hived_extender.http.access import Security
 from hived_extender.http.change_rights import ConfigPushes
@@ -44,7 +43,6 @@ from hived_extender.machine.service import Service
 from hived_extender.machine.verbs import VerbSettings
 from hived_extender.machine.writes.statuses import StatusWriter
 from hived_extender.machine.writes.writer import COMPONENT
-from hived_extender.options import Options
 from hived_extender.queues.answering import QueueAnswers
 from hived_extender.queues.desk import QueueDesk
 from hived_extender.queues.going import without_queues
@@ -54,7 +52,7 @@ from hived_extender.reconfiguration.configurations import Configurations, InForc
 from hived_extender.reconfiguration.reading import read_apart
 from hived_extender.reconfiguration.stores import ConfigMapName, ConfigMapStore, Origin, Store
 from hived_extender.recording.record import Recorder
-from hived_extender.warm import load_kernels
+from hived_extender.warm import Changeover, load_kernels
 
 if TYPE_CHECKING:
     from hived_extender.reconfiguration.node_sync import NodeSync

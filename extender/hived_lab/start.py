@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from hived.values.errors import UserError
 from hived_config.loader import Configuration
+from hived_extender.groundwork import LOOPBACK
 from hived_extender.jobs.job_admission import JobAdmission
 from hived_extender.jobs.proofs import Prover
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
 from hived_extender.machine.notices import Pace
 from hived_extender.machine.writes.binding_secret import KEY_BYTES
-from hived_extender.options import LOOPBACK
 from hived_extender.queues.tree_warnings import tree_warnings
 from hived_extender.reconfiguration.stores import ConfigMapStore, Origin, Stored, file_origin
 from hived_extender.running import Extender, start_extender

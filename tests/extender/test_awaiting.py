@@ -12,13 +12,12 @@ from urllib.request import urlopen
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender import awaiting
-from hived_extender.awaiting import Awaiting, StoppedError
+from hived_extender import groundwork
+from hived_extender.groundwork import Awaiting, BindingSecretName, StoppedError
 from hived_extender.http import server
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.lease import LeaseName
 from hived_extender.machine import leadership
-from hived_extender.options import BindingSecretName
 from hived_extender.reconfiguration.stores import TEXT_KEY, ConfigMapName
 from hived_extender.running import start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
@@ -82,7 +81,7 @@ def cluster() -> Iterator[EmbeddedCluster]:
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(awaiting, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(groundwork, "FIRST_WAIT_S", 0.01)
     monkeypatch.setattr(leadership, "RETRY_WAIT_S", 0.01)
     monkeypatch.setattr(leadership, "OBJECTS_S", 0.1)
 

@@ -13,9 +13,8 @@ import pytest
 
 from hived.kernels.compiling import kernel_cache
 from hived.kernels.jit import ENTRY_KERNELS
-from hived_extender import changeover
-from hived_extender.changeover import Changeover
-from hived_extender.warm import MODULES_WITH_KERNELS
+from hived_extender import warm
+from hived_extender.warm import MODULES_WITH_KERNELS, Changeover
 from tests.core.kernels.test_linked import say
 from tests.places import ROOT
 
@@ -40,11 +39,11 @@ def state(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def popen(_command: list[str], **options: Any) -> Any:
         return real([sys.executable, "-c", known["program"]], **options)
 
-    monkeypatch.setattr(changeover, "kernels_in_use", lambda: known["in_use"])
-    monkeypatch.setattr(changeover, "has_plain_kernels", lambda: "plain" in known["in_use"])
-    monkeypatch.setattr(changeover, "may_compile", lambda: "plain" in known["in_use"])
-    monkeypatch.setattr(changeover, "load_kernels", load)
-    monkeypatch.setattr(changeover.subprocess, "Popen", popen)
+    monkeypatch.setattr(warm, "kernels_in_use", lambda: known["in_use"])
+    monkeypatch.setattr(warm, "has_plain_kernels", lambda: "plain" in known["in_use"])
+    monkeypatch.setattr(warm, "may_compile", lambda: "plain" in known["in_use"])
+    monkeypatch.setattr(warm, "load_kernels", load)
+    monkeypatch.setattr(warm.subprocess, "Popen", popen)
     return known
 
 
@@ -111,7 +110,7 @@ def test_what_is_quick_already_is_not_compiled(state: dict[str, Any]) -> None:
 @pytest.mark.parametrize("environ", [{"HIVED_KERNELS": "plain"}, {"NUMBA_DISABLE_JIT": "1"}])
 def test_kernels_that_shall_stay_plain_are_never_compiled(environ: dict[str, str]) -> None:
     """Neither is the compiler loaded."""
-    code = "import sys\nfrom contextlib import nullcontext\nfrom hived_extender.changeover import Changeover\n"
+    code = "import sys\nfrom contextlib import nullcontext\nfrom hived_extender.warm import Changeover\n"
     code += "made = Changeover(nullcontext)\nmade.start()\n"
     code += "print(made.describe(), made._thread.ident, 'numba' in sys.modules)"
     assert say(code, **environ)[0] == "plain None False\n"
@@ -171,8 +170,8 @@ def test_the_compiler_imports_nothing_from_the_working_directory(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(kernel_cache, "kernel_folders", lambda: (tmp_path / "kernels",))
-    monkeypatch.setattr(changeover, "may_compile", lambda: True)
-    monkeypatch.setattr(changeover, "load_kernels", lambda within: True)
+    monkeypatch.setattr(warm, "may_compile", lambda: True)
+    monkeypatch.setattr(warm, "load_kernels", lambda within: True)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "1")  # it has nothing to compile then
     monkeypatch.chdir(tmp_path)

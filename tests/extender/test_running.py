@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
+from hived_extender.groundwork import BindingSecretName
 from hived_extender.jobs.annotations import BIND_INFO
 from hived_extender.kube.client import KubeClient, pod_path
-from hived_extender.options import BindingSecretName
 from hived_extender.running import start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.machine.small_cluster import CONFIG, cluster_spec, filter_body, spec_text, wait_until

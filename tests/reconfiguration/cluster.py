@@ -8,8 +8,8 @@ from hived.values.errors import UserError
 from hived_config.loader import load_text
 from hived_extender.deploy.installation import CONFIG as CONFIG_MAP
 from hived_extender.deploy.installation import NAMESPACE
+from hived_extender.groundwork import LOOPBACK
 from hived_extender.kube.client import KubeClient
-from hived_extender.options import LOOPBACK
 from hived_extender.reconfiguration.stores import TEXT_KEY, ConfigMapName
 from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster

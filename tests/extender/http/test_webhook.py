@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from hived.values.errors import UserError
 from hived_cli import main
 from hived_config.loader import load_text
+from hived_extender.groundwork import WebhookPort
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.tls import ServerTls
 from hived_extender.http.webhook import BODY_LIMIT, MUTATE_PATH, Webhook
@@ -24,7 +25,6 @@ from hived_extender.jobs.asks import DEVICE_REQUESTS
 from hived_extender.jobs.device_words import VARIABLES
 from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
-from hived_extender.options import WebhookPort
 from hived_extender.running import start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.start import start_embedded
