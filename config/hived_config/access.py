@@ -85,7 +85,7 @@ class Rights(Enum):
 
 
 class Operator(Enum):
-    """How a label is compared; the meaning is that of a Kubernetes label selector."""
+    """The comparison of a label, as in a Kubernetes label selector."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -101,7 +101,7 @@ class Requirement(msgspec.Struct, frozen=True):
     values: tuple[str, ...] = ()
 
     def holds(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels fulfil it."""
+        """True if labels fulfil it."""
         match self.operator:
             case Operator.IN:
                 return labels.get(self.key) in self.values
@@ -129,7 +129,7 @@ class NamespaceEntry(msgspec.Struct, frozen=True):
     max_priority: int = MAX_GUARANTEED_PRIORITY
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Whether it is a selector, and chooses a namespace with these labels."""
+        """True for a selector that chooses a namespace with these labels."""
         return bool(self.requirements and labels) and all(each.holds(labels) for each in self.requirements)
 
     def as_json(self) -> Any:
@@ -141,7 +141,7 @@ class NamespaceEntry(msgspec.Struct, frozen=True):
 
 
 class VirtualClusterAccess(msgspec.Struct, frozen=True):
-    """Which namespaces a virtual cluster lists, and the highest priority that anybody has in it."""
+    """The namespaces that a virtual cluster lists, and the highest priority of any pod in it."""
 
     namespaces: tuple[NamespaceEntry, ...] = ()
     max_priority: int = MAX_GUARANTEED_PRIORITY
@@ -152,7 +152,7 @@ _UNRESTRICTED = VirtualClusterAccess()
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """See the module.
+    """The rules of access of one configuration.
 
     Attributes
     ----------
@@ -189,13 +189,13 @@ class AccessRules:
 
     @property
     def is_unrestricted(self) -> bool:
-        """Whether everybody may do everything."""
+        """True if every namespace may do everything."""
         has_ceiling = any(own.max_priority < MAX_GUARANTEED_PRIORITY for own in self.virtual_clusters.values())
         return self.access is Access.EVERYBODY and self.opportunistic is None and not has_ceiling
 
     @property
     def needs_labels(self) -> bool:
-        """Whether any rule or default depends on the labels of namespaces."""
+        """True if a rule or default depends on the labels of namespaces."""
         return bool(self._selectors) or any(entry.requirements for entry in self.opportunistic or ())
 
     @property
@@ -205,7 +205,7 @@ class AccessRules:
 
     @property
     def is_ordered(self) -> bool:
-        """Whether the order of the virtual clusters may decide which one is the default of a namespace."""
+        """True if the order of the virtual clusters may decide the default of a namespace."""
         shared = [vcs for vcs in self._ceilings.values() if len(vcs) > 1]
         return len(self._selectors) > 1 or any(DEFAULT_VIRTUAL_CLUSTER not in vcs for vcs in shared)
 
@@ -234,7 +234,7 @@ class AccessRules:
         return min(max(found), own.max_priority) if found else None
 
     def refusal(self, namespace: str, labels: Mapping[str, str], virtual_cluster: str, priority: int) -> str:
-        """Why a pod may not have this priority in this virtual cluster; "" if it may.
+        """The reason for refusing a pod this priority in this virtual cluster; "" if it may have it.
 
         An opportunistic pod, too, has to name a virtual cluster that its namespace may use.
         Cost O(selectors of the virtual cluster).
@@ -392,7 +392,7 @@ def check_opportunists(reader: Reader, node: yaml.Node | None, rules: AccessRule
 
 
 def check_rights(reader: Reader, node: yaml.Node | None, rules: AccessRules) -> None:
-    """Note it where `rights`, which are at `node`, are for namespaces that nobody has listed by name."""
+    """Note `rights`, which are at `node`, for namespaces that are not listed by name."""
     if node is None or rules.rights is Rights.CLUSTER:
         return
     if rules.access is Access.EVERYBODY:
@@ -493,5 +493,5 @@ class NamespaceReader:
 
 
 def _is_empty(node: yaml.Node) -> bool:
-    """Whether nothing stands there that a mistake would be noted of."""
+    """True for nothing, and for an empty list or mapping."""
     return is_null(node) or (isinstance(node, yaml.CollectionNode) and not node.value)

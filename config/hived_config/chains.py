@@ -78,7 +78,7 @@ class Chain:
 
     @cached_property
     def node_count(self) -> int:
-        """How many nodes are below one top cell."""
+        """The number of nodes below one top cell."""
         return self.leaf_counts[0] // self.leaf_counts[self.node_depth]
 
     @cached_property
@@ -221,7 +221,7 @@ MAX_PAIR_COUNT = 5_000_000_000
 """Of cells side by side: some rules look at each child of a cell, or each cell of a VC, for each of them."""
 
 Counted = tuple[int, str, yaml.Node]
-"""How many there are of something by one entry of the file, how to have fewer, and where the entry is."""
+"""The count that one entry of the file adds, how to lower it, and where the entry is."""
 
 
 def refuse_large_hardware(reader: Reader, entries: Iterable[tuple[Chain, yaml.Node]]) -> None:

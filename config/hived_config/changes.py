@@ -41,7 +41,7 @@ class CellCount(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Shape(msgspec.Struct, frozen=True, rename="camel"):
-    """How many cells of a shape a VC is guaranteed; `cell_type` is `CHAIN`, or `CHAIN.TYPE` below the top."""
+    """The cells of a shape that a VC is guaranteed; `cell_type` is `CHAIN`, or `CHAIN.TYPE` below the top."""
 
     vc: str
     cell_type: str
@@ -85,5 +85,5 @@ class Changes(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_empty(self) -> bool:
-        """Whether both configurations mean the same."""
+        """True if both configurations mean the same."""
         return self == Changes()

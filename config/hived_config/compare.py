@@ -88,7 +88,7 @@ def _level(topology: Topology, chain: Chain, level: int) -> tuple[int, int]:
 
 
 def compare_nodes(old: Nodes, new: Nodes) -> NamedChanges[NodeChange]:
-    """Which nodes came, went and changed, by name."""
+    """The nodes that were added, removed and changed, by name."""
     before, after = old.cells, new.cells
     differing = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
     renamed = _renamed_cells(before, after, differing)
@@ -100,7 +100,7 @@ def compare_nodes(old: Nodes, new: Nodes) -> NamedChanges[NodeChange]:
 
 
 def is_reordered(old: Nodes, new: Nodes) -> bool:
-    """Whether nodes that are otherwise unchanged stand in another order: ties are broken by it."""
+    """True if unchanged nodes stand in another order, by which ties are broken."""
     same = {name for name in old.cells.keys() & new.cells.keys() if old.cells[name] == new.cells[name]}
     before, after = ([each for each in nodes.order if each[1] in same] for nodes in (old, new))
     return before != after
@@ -125,7 +125,7 @@ def _renamed_cells(
 
 
 def _explain(old: Sequence[NodeCell], new: Sequence[NodeCell], renamed: dict[tuple[str, str], str]) -> str:
-    """How a node differs, a clause per chain that it was or is in."""
+    """The differences of a node, a clause for each chain that it was or is in."""
     if len(old) == len(new) == 1:
         return ", ".join(_explain_cell(old[0], new[0], renamed))
     clauses = []
@@ -379,7 +379,7 @@ def _compare_order(old: Nodes, new: Nodes) -> list[SettingChange]:
 
 
 def _compare_listing(old: Configuration, new: Configuration) -> list[SettingChange]:
-    """Whether virtual clusters change places where that may change which one is the default of a namespace."""
+    """A change of the order of virtual clusters, where it may change the default of a namespace."""
     before, after = old.rules.access, new.rules.access
     both = before.virtual_clusters.keys() & after.virtual_clusters.keys()
     if not (before.is_ordered or after.is_ordered) or _order(before, both) == _order(after, both):

@@ -185,7 +185,7 @@ def place_of(chains: Mapping[str, Chain], path: str) -> CellTypePlace:
 
 
 def counts_of(cluster: ClusterSpec, vc: str) -> dict[CellTypePlace, int]:
-    """How many cells of each place a VC is promised, without its pinned cells; none for a VC that does not exist."""
+    """The cells that a VC is promised at each place, without pinned ones; none for a VC that does not exist."""
     chains = chains_of(cluster)
     counts: dict[CellTypePlace, int] = {}
     for cell in cluster.virtual_clusters[vc].virtual_cells if vc in cluster.virtual_clusters else ():
@@ -195,7 +195,7 @@ def counts_of(cluster: ClusterSpec, vc: str) -> dict[CellTypePlace, int]:
 
 
 def resolve(cluster: ClusterSpec, cell_type: str) -> Promise:
-    """The cell type that somebody names, by its path or by its last part alone; the promise is of 0 cells.
+    """The cell type of a path, or of its last part alone; the promise is of 0 cells.
 
     Raises UserError for a type that is unknown, or of several chains.
     """

@@ -1,4 +1,4 @@
-"""The names of nodes in a configuration, judged: names that no Kubernetes node can have, and names that nobody wrote.
+"""The names of nodes in a configuration, judged: names that no Kubernetes node can have, and generated names.
 
 A cell at node level is bad until a node of its name joins. So a misspelt name, or the running index that stands for a
 name, quietly costs its virtual cluster a node for ever. A file that has worked may have such names: they are warnings
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"[0-9]+", re.ASCII)
 
 
 class GeneratedNames(msgspec.Struct, frozen=True):
-    """Nodes whose names nobody wrote: they are called `start` to `stop` - 1. `line` is where they begin."""
+    """Nodes without written names: they are called `start` to `stop` - 1. `line` is where they begin."""
 
     start: int
     stop: int
@@ -64,7 +64,7 @@ class NodeNames(msgspec.Struct, frozen=True):
 
 
 def is_possible(name: str) -> bool:
-    """Whether a Kubernetes node can have this name: it is a DNS subdomain."""
+    """True if a Kubernetes node can have this name: it is a DNS subdomain."""
     return len(name) <= MAX_NAME and _NAME.fullmatch(name) is not None
 
 
@@ -76,7 +76,7 @@ def made_possible(name: str) -> str:
 
 
 class Likely:
-    """The name among `candidates` that somebody most likely meant by another one.
+    """The name among `candidates` that another one is most likely a misspelling of.
 
     Numbers have to be equal, but for zeros in front: dgx-17 is no misspelling of dgx-18. Cost O(candidates) once.
     """
@@ -102,7 +102,7 @@ def _host(name: str) -> str:
 
 
 def _numbers(name: str) -> tuple[str, ...]:
-    """The numbers in a name's first part, without zeros in front; of a number alone, those of all its parts."""
+    """The numbers in a name's first part, without zeros in front; of an address, the numbers of all parts."""
     first = name.partition(".")[0]
     kept = name if first.isdecimal() else first
     return tuple(number.lstrip("0") for number in _NUMBER.findall(kept))

@@ -332,12 +332,12 @@ class PhysicalCells:
         return PhysicalCellSpec(top, cell.address, cell.pinned_cell_id, cell.children)
 
     def may_have_chain(self, name: str) -> bool:
-        """Whether some entry is of that chain, or could be meant to be: the note at the entry explains it."""
+        """True if an entry is of that chain, or may be meant to be: the note at the entry explains it."""
         is_defined = name in self._types.names or not self._types.is_given
         return name in self._named_chains or (not self.is_complete and is_defined)
 
     def may_have_pin(self, pin_id: str) -> bool:
-        """Whether some cell is pinned with that id, or could be meant to be."""
+        """True if a cell is pinned with that id, or may be meant to be."""
         return pin_id in self.pins or pin_id in self._inventory.lost_pins or not self.cells
 
     def _refuse_equal_tops(self, items: list[yaml.Node]) -> None:
@@ -422,7 +422,7 @@ class PhysicalCells:
         return NodeNames(written, tuple(generated))
 
     def _generated_runs(self) -> list[GeneratedNodes]:
-        """Nodes without written names: those of one chain with consecutive names together."""
+        """Nodes without written names; consecutive names of one chain are together."""
         unnamed = [
             GeneratedNodes(cell.chain, cell.index, cell.index + 1, cell.node)
             for cells in self._inventory.nodes.values()

@@ -1,7 +1,7 @@
 """Kubernetes' quantities, such as "1500m", "4Gi", "1e3" and 2, as numbers.
 
 All of hived reads them here. They are exact, so that sums and comparisons are. Anybody may write one, so reading takes
-microseconds, whatever the text.
+All of hived reads them here. They are exact, so that sums and comparisons are. Reading takes microseconds, whatever
 """
 
 import re

@@ -48,7 +48,7 @@ Field = tuple[str, yaml.Node, yaml.Node]
 
 
 def is_null(node: yaml.Node) -> bool:
-    """Whether the value is absent: empty, `~` or `null`, unquoted."""
+    """True for an absent value: empty, `~` or `null`, unquoted."""
     return isinstance(node, yaml.ScalarNode) and node.tag == PLAIN and node.value in NULLS
 
 
@@ -123,11 +123,11 @@ class Reader:
         self._lenient = lenient
         self._noted: list[tuple[yaml.Node, str, str, str, bool]] = []
         self._counts = {True: 0, False: 0}
-        """How many warnings, and how many mistakes."""
+        """The numbers of warnings (True) and of mistakes."""
         self._misspelt: set[tuple[int, str]] = set()
 
     def note(self, node: yaml.Node, found: str, expected: str, suggestion: str = "", is_warning: bool = False) -> None:
-        """Note a mistake (or a warning) at a node. Raises ConfigError where there are more than anybody mends."""
+        """Note a mistake (or a warning) at a node. Raises ConfigError after MAX_MISTAKES."""
         self._counts[is_warning] += 1
         if self._counts[is_warning] <= MAX_MISTAKES:
             self._noted.append((node, printable(found), printable(expected), printable(suggestion), is_warning))
@@ -141,7 +141,7 @@ class Reader:
 
     @property
     def has_mistakes(self) -> bool:
-        """Whether anything but warnings was noted, here or in the document around."""
+        """True if a mistake was noted, here or in the document around."""
         return self._counts[False] > 0 or not all(mistake.is_warning for mistake in self._around)
 
     def mistakes(self) -> list[Mistake]:
@@ -305,7 +305,7 @@ class Text(ValueKind):
     words = "text"
 
     def fits(self, text: str) -> bool:
-        """Whether the text is of this kind."""
+        """True if the text is of this kind."""
         is_telling = not self.is_name or (text == text.strip() and text.isprintable())
         return is_telling and self._has_pattern(text)
 
@@ -507,7 +507,7 @@ class Key:
 
     @property
     def may_be_null(self) -> bool:
-        """Whether a key without a value counts as absent."""
+        """True if a key without a value counts as absent."""
         return not self.is_required if self.is_nullable is None else self.is_nullable
 
     def schema(self) -> Schema:

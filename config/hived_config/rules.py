@@ -34,7 +34,7 @@ _SECONDS = Integer("a whole number", 0, 86_400)
 
 
 class Grace(msgspec.Struct, frozen=True):
-    """Ceilings in seconds: of opportunistic pods, of those of some virtual clusters, and of guaranteed pods."""
+    """Ceilings in seconds: of opportunistic pods, by virtual cluster where given, and of guaranteed pods."""
 
     lent_s: int = 300
     preempted_s: int = 3_600
@@ -258,7 +258,7 @@ SCHEDULER_NAMES = ("hived", "hived-{vc}", "hivedscheduler-ds-{vc}")
 
 
 class Foreign(Enum):
-    """How devices are treated that pods use without having got them from hived."""
+    """The treatment of devices that pods use without having got them from hived."""
 
     OCCUPY = "occupy"
     IGNORE = "ignore"
@@ -303,7 +303,7 @@ POD_RULE_KEYS = (
 
 
 class PodRules(msgspec.Struct, frozen=True):
-    """See the module.
+    """The rules of pods of one configuration.
 
     Attributes
     ----------
@@ -352,7 +352,7 @@ class PodRules(msgspec.Struct, frozen=True):
         return {name: device_class for name, device_class in found.items() if device_class}
 
     def foreign(self, resource: str) -> Foreign:
-        """How use of this resource by pods is treated that hived has not placed."""
+        """The treatment of this resource in pods that hived has not placed."""
         return self.foreign_devices.get(resource, Foreign.REFUSE)
 
     def refused_in(self, cluster: ClusterSpec) -> list[str]:
@@ -361,7 +361,7 @@ class PodRules(msgspec.Struct, frozen=True):
         return [resource for resource in means if self.foreign(resource) is Foreign.REFUSE]
 
     def serves(self, scheduler_name: str, virtual_clusters: Iterable[str]) -> bool:
-        """Whether a pod with this schedulerName is for us."""
+        """True if a pod with this schedulerName is for us."""
         return scheduler_name in names_for(self.scheduler_names, virtual_clusters)
 
 

@@ -27,7 +27,7 @@ from hived_config.reader import (
 )
 
 NAMES = {Rules.HIVED: "hived", Rules.BETTER: "2"}
-"""How a file spells each."""
+"""The spelling of each in a file."""
 
 _BY_NAME = {name: rules for rules, name in NAMES.items()}
 
@@ -173,7 +173,7 @@ class Budgets(Enum):
 
 
 class BorrowedResources(Enum):
-    """How much CPU, memory and other resources opportunistic pods may have on the nodes of the cells they borrow."""
+    """The CPU, memory and other resources that opportunistic pods may have on the nodes of borrowed cells."""
 
     SHARE = "share"
     ANY = "any"
@@ -187,7 +187,7 @@ class WaitingMessages(Enum):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """How the server listens, whom it talks to, and how patient it is; SETTING_KEYS describe the fields, in this order.
+    """The server's settings; SETTING_KEYS describe the fields, in this order.
 
     Without `kube_api_server_address` and kubeconfig file, the service account of the server's own pod is used.
     """

@@ -164,7 +164,7 @@ class VirtualClusters:
 
     @property
     def moving(self) -> Moving:
-        """Which of them let groups be moved."""
+        """The virtual clusters that let groups be moved."""
         return Moving(frozenset(self._movable), self._budgets)
 
     # ---- reading
@@ -201,7 +201,7 @@ class VirtualClusters:
         )
 
     def _may(self, given: Given, key: str) -> bool:
-        """Whether a key of the better rules is true; noted where the file has other rules (rules 18.3 and 18.4)."""
+        """True if a key of the better rules is; noted where the file has other rules (rules 18.3 and 18.4)."""
         is_true = bool(given.value(key))
         if is_true and self._decides_by is Rules.HIVED:
             expected = f"{key} only in a file with rules: 2 at its top, or no such key"
@@ -243,7 +243,7 @@ class VirtualClusters:
         return closest(name, chains)
 
     def _read_pin(self, vc: str, node: yaml.Node) -> str:
-        """The id of a pinned cell, which nobody else may name (rule 1.9)."""
+        """The id of a pinned cell, which no other virtual cluster may name (rule 1.9)."""
         reader = self._reader
         given = PINNED_CELL.given(reader, node)
         pin_id: str = given.value("pinnedCellId")

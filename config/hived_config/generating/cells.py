@@ -65,7 +65,7 @@ class Cell(msgspec.Struct, frozen=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of its nodes exist."""
+        """True if all of its nodes exist."""
         return not any(node.is_placeholder for node in self.nodes())
 
 

@@ -24,7 +24,7 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 
 class DeviceGroups(msgspec.Struct, frozen=True):
-    """How the devices of a machine are grouped below the node.
+    """The groups of a machine's devices below the node.
 
     `levels` are (name, devices of one such cell), lowest first, each size a multiple of the one before; `order` are the
     devices from left to right in the tree, () for 0, 1, 2 and so on.
@@ -78,7 +78,7 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def in_order(machines: Iterable[Machine]) -> list[Machine]:
-    """The machines by name, those of one node by resource."""
+    """The machines by name, and of one node by resource."""
     return sorted(machines, key=lambda machine: (natural_key(machine.name), natural_key(machine.resource)))
 
 

@@ -56,7 +56,7 @@ class NodePlace(msgspec.Struct, eq=False):
 
     @property
     def is_writable(self) -> bool:
-        """Whether another name can be written here."""
+        """True if another name can be written here."""
         return (
             self.scalar is not None or self.mapping is not None or (self.root is not None and bool(self.root.mapping))
         )
@@ -68,7 +68,7 @@ class NodePlace(msgspec.Struct, eq=False):
 
     @property
     def is_placeholder(self) -> bool:
-        """Whether the name is one for a node that does not exist yet."""
+        """True for a node that does not exist yet."""
         return self.name.startswith(PLACEHOLDER)
 
 
@@ -125,7 +125,7 @@ def _value(reader: Reader, node: yaml.Node | None, key: str) -> yaml.Node | None
 
 
 class _TreeWalk:
-    """Reads cells; a scalar or a cell that an alias shares is nobody's to change."""
+    """Reads cells; a scalar or a cell that an alias shares is not changed."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader

@@ -43,7 +43,7 @@ _TERM = re.compile(r"(!?)([A-Za-z0-9][\w./-]*)(?:(!=|==|=)([\w.-]*))?", re.ASCII
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """How nodes are read.
+    """Options for reading nodes.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ def machines_of(nodes: Iterable[Mapping[str, Any]], reading: Reading | None = No
 
 
 def absent_resources(nodes: Iterable[Mapping[str, Any]], reading: Reading) -> Iterator[str]:
-    """A note on the resources that somebody has named and no node has, with those that nodes do have."""
+    """A note on named resources that no node has, with the resources that nodes have."""
     if reading.resources == Reading().resources:
         return
     has = {resource for node in nodes for resource in _devices(node.get("status") or {}, reading.resources)}

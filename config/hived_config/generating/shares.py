@@ -62,7 +62,7 @@ class Allotment(msgspec.Struct, frozen=True):
 
 
 def allotted(tops: Sequence[Cell], shares: Shares) -> tuple[dict[str, list[Allotment]], list[str]]:
-    """The share of each virtual cluster, chain by chain in the order of `tops`, and notes on cells that nobody gets."""
+    """The share of each virtual cluster, chain by chain in the order of `tops`, and notes on cells left over."""
     chains: dict[Shape, list[Cell]] = {}
     for top in tops:
         chains.setdefault(top.shape, []).append(top)

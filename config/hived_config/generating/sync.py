@@ -65,7 +65,7 @@ class ChainFinder:
         return next((each for each in self._machines.get(place.name, ()) if each.resource == resource), None)
 
     def is_different(self, place: NodePlace, machine: Machine) -> bool:
-        """Whether a machine has not as many devices of its resource as its places together."""
+        """True if the machine has another number of devices than its places together."""
         if not machine.resource:
             return machine.device_count != place.chain.leaf_counts[place.chain.node_depth]
         return machine.device_count != self._devices[place.name, machine.resource]
@@ -485,7 +485,7 @@ class _Sync:
         self.changes.append(f"{machine.name} takes the place {before} ({place.node_type})")
 
     def _grow(self, chain: Chain, machines: Sequence[Machine]) -> None:
-        """Append trees for machines that found no place, except for those whose group is full."""
+        """Append trees for machines that found no place, unless their group is full."""
         newcomers = []
         for machine in machines:
             groups = aligned(chain, machine)

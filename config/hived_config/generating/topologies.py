@@ -39,7 +39,7 @@ class Matrix(msgspec.Struct, frozen=True):
 
 
 def is_nvlink(link: str) -> bool:
-    """Whether two GPUs are linked by NVLink, which hides how PCIe joins them."""
+    """True for NVLink, which hides how PCIe joins two GPUs."""
     return _NVLINK.fullmatch(link) is not None
 
 
@@ -78,7 +78,7 @@ def parse_matrix(text: str, file: str) -> Matrix:
 
 
 def _is_header(line: str) -> bool:
-    """Whether a line has the columns: it begins with GPU0 and goes on with GPU1, or with a word that no row has."""
+    """True for the line of columns: GPU0, then GPU1 or a word that no row has."""
     words = line.split()
     is_row = len(words) > 1 and (words[1] == SELF or words[1] in LINKS or is_nvlink(words[1]))
     return bool(words) and words[0] == "GPU0" and not is_row
@@ -221,7 +221,7 @@ class Topology(msgspec.Struct, frozen=True):
         return cls(pattern, file, inner, len(matrix.links), tuple(f"{file}: {note}" for note in notes))
 
     def covers(self, machine: Machine) -> bool:
-        """Whether the pattern names the machine, and its devices are whole GPUs as in the file."""
+        """True if the pattern names the machine, and its devices are whole GPUs as in the file."""
         if not machine.resource or machine.resource.startswith(MIG_PREFIX):
             return False
         return not self.pattern or self.pattern == machine.product or fnmatchcase(machine.name, self.pattern)

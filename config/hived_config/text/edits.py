@@ -117,8 +117,8 @@ class _Field(msgspec.Struct, frozen=True):
 
 
 class _Style(msgspec.Struct, frozen=True):
-    """How this file writes virtual clusters: columns from a VC's key to its own keys, from those to a dash, and whether
-    entries are in braces.
+    """The style of virtual clusters in this file: columns from a VC's key to its own keys, from these to a dash, and
+    whether entries are in braces.
     """
 
     keys: int = 2

@@ -247,7 +247,7 @@ def _line_end(text: str, offset: int) -> int:
 
 
 def column_at(text: str, offset: int) -> int:
-    """How far an offset is from the beginning of its line."""
+    """The distance of an offset from the beginning of its line."""
     return offset - line_start(text, offset)
 
 

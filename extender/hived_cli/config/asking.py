@@ -39,7 +39,7 @@ def _telling() -> Iterator[None]:
 
 
 def ask(question: str, done: str, is_json: bool) -> None:
-    """Ask whether something may be done, such as "pushed"; exits with 1 if not. Raises UserError if nobody can answer.
+    """Ask whether something may be done, such as "pushed"; exits with 1 if not. Raises UserError without a terminal.
 
     Where stdout is for JSON (`is_json`), the question goes to stderr.
     """
@@ -50,6 +50,6 @@ def ask(question: str, done: str, is_json: bool) -> None:
 
 
 def refuse_unasked(done: str) -> None:
-    """Raise UserError if nobody can answer a question; `done` is as for `ask`."""
+    """Raise UserError without a terminal that could answer; `done` is as for `ask`."""
     if sys.stdin is None or not sys.stdin.isatty():  # None: it was closed before we began
         raise UserError(f"nothing was {done}: cannot ask, as standard input is no terminal; give --yes")

@@ -69,7 +69,7 @@ NO_CERTIFICATE = Certifying()
 
 
 def taken(options: dict[str, Any]) -> Certifying:
-    """Take the options about certificates out of those of a command. UsageError for options that need --certify."""
+    """Take the options about certificates out of a command's. UsageError for options that need --certify."""
     found = Certifying(
         of=options.pop("certify") or "",
         percent=options.pop("certify_percent"),

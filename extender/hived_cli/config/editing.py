@@ -100,7 +100,7 @@ def _new_warnings(before: str, after: str, name: str) -> list[str]:
 
 
 def replace_file(file: Path, text: str) -> None:
-    """Replace a file at once: whoever reads it sees the old text or the new one. Its mode and byte order mark stay."""
+    """Replace a file at once: readers see the old text or the new one. Its mode and byte order mark stay."""
     try:
         with file.open("rb") as stream:
             mark = codecs.BOM_UTF8 if stream.read(3) == codecs.BOM_UTF8 else b""

@@ -103,7 +103,7 @@ def split(text: str) -> tuple[str, ...]:
 
 
 def read_limits(option: str, written: tuple[str, ...]) -> dict[str, int]:
-    """How many places there are to be, by cell type, as an option has it. Raises UserError."""
+    """The wanted places by cell type, as an option has them. Raises UserError."""
     limits = {}
     for text in written:
         name, _, number = text.rpartition("=")
@@ -144,7 +144,7 @@ def _standard_input() -> str:
 
 
 def _is_node(item: object) -> bool:
-    """Whether it has the form of a Node, as far as it is looked at."""
+    """True for the form of a Node, as far as it is looked at."""
     if not isinstance(item, dict) or item.get("kind", "Node") != "Node":
         return False
     parts: list[Any] = [item.get("metadata"), item.get("status", {}), item.get("spec", {}) or {}]

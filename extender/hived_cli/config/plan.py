@@ -100,7 +100,7 @@ def _decision(each: OtherDecision) -> str:
 
 
 def _starts(moved: Iterable[MovedStart]) -> list[str]:
-    """Groups that start at another time: those that start in one world only first, then by how much it is."""
+    """Groups that start at another time, those with a start in one world only first, then by the difference."""
     return [_start(each) for each in sorted(moved, key=lambda each: -_moved_s(each))]
 
 

@@ -1,4 +1,4 @@
-"""`hived config push` and `rollback`: the plan is shown, somebody agrees to it, and that comes into force."""
+"""`hived config push` and `rollback`: the plan is shown, agreed to, and comes into force."""
 
 import getpass
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from hived_extender.client.config_client import ConfigClient, PushAnswer
 from hived_extender.client.inspection import Inspector
 
 TRIES = 5
-"""How often a push that needs no answer is tried while what runs changes."""
+"""Tries of a push that needs no answer, while what runs changes."""
 
 _OPTIONS = (
     click.option("--cluster-id", default="", help="Push only to the cluster with this id."),

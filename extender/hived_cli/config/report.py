@@ -13,7 +13,7 @@ from hived_extender.api.configuration import ConfigReport, ReportedJob
 
 LINES = 10
 NAMES = 8
-"""How many lines of a kind, and how many names in a line, are shown unless all are asked for."""
+"""Lines of a kind, and names in a line, that are shown unless all are asked for."""
 
 CHARACTERS = 120
 """The most that is shown of a value then."""

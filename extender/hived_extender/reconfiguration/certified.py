@@ -1,4 +1,4 @@
-"""Whether a push may do with the certificate it has: that is about these two texts, and is what the cluster demands.
+"""Judges the certificate of a push: it has to be about these two texts, and be what the cluster demands.
 
 The author of a push has made the certificate, so it counts as their word. These are checked: the hashes of both texts,
 the demands of the configuration in force, and the promises, which are judged anew by the figures.
@@ -15,7 +15,7 @@ REFUSED_SHOWN = 3
 
 
 def why_not(certificate: Certificate | None, demand: Demand | None, in_force: str, pushed: str) -> str:
-    """Why a text must not come into force after another one; "" if it may.
+    """The reason for refusing a text after another one; "" if it may come into force.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def why_not(certificate: Certificate | None, demand: Demand | None, in_force: st
 
 
 def not_demanded(trace: CertifiedTrace, demand: Demand) -> str:
-    """Why a certificate of a trace is not what a cluster demands, whatever the result; "" if it may be."""
+    """The reason why a certificate of a trace is not the demanded one, whatever its result; "" if it may be."""
     is_other_trace = bool(demand.trace) and (trace.days > 0 or trace.name != demand.trace)
     if trace.days < demand.days or is_other_trace:
         found = f"{_days(trace.days)} of record" if trace.days else f"the trace {trace.name}"

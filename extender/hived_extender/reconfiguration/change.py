@@ -124,7 +124,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Change:
-    """See the module. `drop` it, unless it was switched to."""
+    """One change. `drop` it, unless it was switched to."""
 
     def __init__(
         self,

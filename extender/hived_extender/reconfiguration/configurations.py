@@ -73,7 +73,7 @@ class Refused(UserError):
 
 
 class InForce:
-    """See the module. Not thread-safe: `Configurations` makes one change at a time.
+    """Puts configurations in force. Not thread-safe: `Configurations` makes one change at a time.
 
     `seen` is the store's last answer, None before it was read; `has_news` is set when the store may differ from the
     configuration in force. `read` reads texts that are pushed, planned or edited. `on_switch` is told of every
@@ -112,7 +112,7 @@ class InForce:
     ) -> tuple[Version, ConfigReport | None]:
         """Put a text in force; returns its version and effects, None where another replica does it.
 
-        A push of the service's `is_own` needs no certificate. Where nobody has agreed to anything (None), anything may
+        A push of the service's `is_own` needs no certificate. With `agreed` None, anything may
         become of running work. Raises Refused, and UserError
         (503) for a push that may be retried as it is.
         """
@@ -356,7 +356,7 @@ LONGEST_RETRY_S = 5.0
 
 
 class Configurations:
-    """See the module. Thread-safe: one change at a time, others wait."""
+    """Answers people and follows the store. Thread-safe: one change at a time, others wait."""
 
     def __init__(self, in_force: InForce) -> None:
         self._in_force = in_force
@@ -533,7 +533,7 @@ class Configurations:
             return self._try_edited(snapshot) if decides else False
 
     def _try_edited(self, snapshot: Snapshot) -> bool:
-        """Somebody has changed the text by hand: as good as a push, or else refused."""
+        """Try a text that was edited in the store like a push, or note its refusal there."""
         stored = snapshot.stored
         who = snapshot.manager
         push = ConfigPushArgs(

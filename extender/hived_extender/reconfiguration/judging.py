@@ -128,7 +128,7 @@ class Verdicts:
         return Verdict.RESTORED if after < before else None
 
     def _lost_cells(self, group: Group) -> int:
-        """How many of its cells are not configured, or another's."""
+        """The number of its cells that are not configured, or another group's."""
         known = self._lost.get(id(group.physical))
         if known is None:
             known = group.physical, int(np.count_nonzero(group.physical == NO_CELL))
@@ -172,7 +172,7 @@ class Verdicts:
         return why_no_place(state, present, group)
 
     def _missing_cells(self, present: State, group: Group, new: Group | None) -> str:
-        """Which of its cells are gone, by node."""
+        """The cells that are gone, by node."""
         cells = group.physical if new is None else group.physical[new.physical == NO_CELL]
         cells = cells[cells != NO_CELL]
         nodes = sorted({present.topology.node_names[node] for node in present.arrays.node[cells].tolist()})
@@ -184,12 +184,12 @@ class Verdicts:
 
 
 def _loses_some(group: Group, new: Group) -> bool:
-    """Whether some cell that it has is not among its future ones. It may get others back at the same time."""
+    """True if it loses a cell; it may get others back at the same time."""
     return bool(((group.physical != NO_CELL) & (new.physical == NO_CELL)).any())
 
 
 def why_no_place(state: State, present: State, group: Group) -> str:
-    """Why a guaranteed group that keeps its cells has no place in its VC in `state`."""
+    """The reason why a guaranteed group that keeps its cells has no place in its VC in `state`."""
     vc = present.vc_names[group.vc]
     spec = state.spec.virtual_clusters.get(vc)
     if spec is None:
@@ -420,7 +420,7 @@ def outcomes(jobs: Sequence[Waiting], state: State) -> list[ReportedJob]:
 
 
 class _Never:
-    """Whether jobs could not even start in a cluster that is all theirs, for each kind of job once."""
+    """Tries jobs in an empty cluster, each kind of job once."""
 
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec
@@ -428,7 +428,7 @@ class _Never:
         self._known: dict[_Shape, str] = {}
 
     def why(self, job: Waiting) -> str:
-        """Why a job can never start, "" if it can."""
+        """The reason why a job can never start, "" if it can."""
         wanted = _wanted(job)
         if wanted not in self._known:
             if self._state is None:
@@ -494,14 +494,14 @@ def _priority(job: Waiting) -> int:
 
 CELLS = "physicalCluster.physicalCells"
 EACH = 20
-"""Names that get a line each, if somebody likely meant another name."""
+"""Names that get a line each, if another name was likely meant."""
 
 NAMED = 8
 """Names in one line."""
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """Why a configuration is refused for its names, and what is odd about them."""
+    """Refusals and warnings about the names of nodes."""
 
     refusals: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -549,7 +549,7 @@ def _foreign(old: Configuration, new: Configuration, nodes: Collection[str]) -> 
 
 
 def _unknown(names: NodeNames, nodes: Collection[str], likely: Likely) -> Iterator[Mistake]:
-    """Warnings of nodes that the cluster does not have: those first that somebody may have misspelt."""
+    """Warnings of nodes that the cluster does not have, likely misspellings first."""
     unknown = [
         name for name in names.written if name not in nodes and is_possible(name) and not name.startswith(PLACEHOLDER)
     ]

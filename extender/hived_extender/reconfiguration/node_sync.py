@@ -1,7 +1,7 @@
 """The nodes of the configuration follow the cluster's by themselves (`hived serve --sync-nodes`).
 
 From time to time the leader looks at the nodes and brings the text in force up to date as `hived config sync` does. It
-pushes the result like anybody else. It agrees to nothing: where running work would be affected, it waits and looks
+pushes the result like any author. It agrees to nothing: where running work would be affected, it waits and looks
 again.
 """
 
@@ -31,7 +31,7 @@ MESSAGE_LIMIT = 500
 
 
 class NodeSyncing(msgspec.Struct, frozen=True):
-    """How often to look, in seconds, how nodes are read, and how many places there are to be by cell type."""
+    """The interval in seconds, how nodes are read, and the wanted places by cell type."""
 
     interval_s: float
     reading: Reading = msgspec.field(default_factory=Reading)
@@ -46,7 +46,7 @@ class NodesApi(Protocol):
 
 
 class NodeSync:
-    """See the module; from `start` to `stop`."""
+    """Syncs nodes from `start` to `stop`."""
 
     def __init__(self, service: Service, configurations: Configurations, kube: NodesApi, syncing: NodeSyncing) -> None:
         self._service = service

@@ -1,4 +1,4 @@
-"""Reads a configuration that somebody sends in a process of its own, with limits on its CPU time and memory.
+"""Reads a configuration that was sent, in a process of its own with limits on CPU time and memory.
 
 A text may be made to exhaust the machine. Reading it beside the service would at best take the interpreter's lock from
 calls of kube-scheduler. The process is this module; it is given a text, and gives back a configuration or mistakes.

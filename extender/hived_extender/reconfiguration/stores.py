@@ -84,7 +84,7 @@ class Version(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why the text that somebody wrote into the object is not in force; `sha256` is `Stored.sha256`."""
+    """The reason why an edited text is not in force; `sha256` is `Stored.sha256`."""
 
     reason: str
     when: str
@@ -172,7 +172,7 @@ def with_version(
     stored: Stored, text: str, *, who: str, when: str, why: str, cluster_id: str = "",
     certificate: Certificate | None = None,
 ) -> Stored:  # fmt: skip
-    """Another text in force; the next one needs leave of its own to lock anybody out, or to lack a certificate."""
+    """Another text in force; the next one needs its own permission to lock work out, or to lack a certificate."""
     number = stored.newest.version + 1 if stored.newest is not None else 1
     return replace(
         stored,
@@ -214,17 +214,17 @@ def _unpack(packed: str) -> tuple[Version, ...]:
 log = logging.getLogger(__name__)
 
 POLL_S = 1.0
-"""How often a file is looked at."""
+"""Between two looks at a file."""
 
 JOIN_S = 1.0
 UNKNOWN_TRIES = 10
 FENCED = PREFIX + "fenced"
 UNKNOWN_WAIT_S = 0.5
-"""To find out what became of a write that nobody answered."""
+"""Between tries to find out whether an unanswered write has happened."""
 
 
 def waiver(source: str) -> str:
-    """How to do once without a certificate that is demanded, where the configuration is kept in `source`."""
+    """The way to do once without a demanded certificate, where the configuration is kept in `source`."""
     return f"annotate the {source} with {ALLOW_UNCERTIFIED}=true to do without once"
 
 
@@ -261,11 +261,11 @@ class Store(Protocol):
     source: str
     """Its name in messages."""
     downgrade_remedy: str
-    """How to allow a text to lock out running guaranteed work, besides a push that says so."""
+    """The way to allow a text to lock out running guaranteed work, besides a push that says so."""
     certificate_remedy: str
-    """How to do without a certificate that is demanded."""
+    """The way to do without a demanded certificate."""
     is_shared: bool
-    """Whether other replicas read the same, so that only the leader writes, and pushes can be stored."""
+    """True if other replicas read the same, so that only the leader writes, and pushes can be stored."""
 
     def read(self) -> Snapshot:
         """The content of the store now. Raises NoAnswer or UserError."""
@@ -338,7 +338,7 @@ class ConfigMapStore:
             raise self._refused("change", error) from error
 
     def _find_out(self, stored: Stored) -> Snapshot:
-        """Whether a write that got no answer has happened: then `stored` is read back."""
+        """Find out whether an unanswered write has happened: then `stored` is read back."""
         for _ in range(UNKNOWN_TRIES):
             try:
                 now = self.read()
@@ -463,7 +463,7 @@ class FileStore:
         return Snapshot(stored)
 
     def fence(self, snapshot: Snapshot) -> None:
-        """Nobody else commits."""
+        """There are no other writers."""
 
     def start(self, on_change: Callable[[Snapshot], None]) -> None:
         """Look at the file every second."""
@@ -491,7 +491,7 @@ class FileStore:
 
 
 class ConfigMapName(msgspec.Struct, frozen=True):
-    """Which ConfigMap has the configuration."""
+    """The ConfigMap with the configuration."""
 
     namespace: str
     name: str

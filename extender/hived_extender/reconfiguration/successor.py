@@ -2,7 +2,7 @@
 
 It is told of all holders of cells like a core at a restart, then of the changes since, as often as need be. So the long
 work is done while the present state answers. Only the few changes of the last round are left for the switch. Not
-thread-safe; it needs no lock, as nobody else knows of it.
+thread-safe; it needs no lock, as no other thread knows of it.
 """
 
 from hived.cells.state import Group
