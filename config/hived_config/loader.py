@@ -30,10 +30,12 @@ from hived_config.physical import CELL, TOP_CELLS, PhysicalCells
 from hived_config.reader import Given, Key, Reader, Record, is_null
 from hived_config.rules import (
     DEFRAG,
+    LENT_KEY,
     POD_RULE_KEYS,
     QUEUE_OF_VC,
     QUEUES,
     QUEUES_KEY,
+    Moving,
     PodRules,
     Queueing,
     check_foreign,
@@ -41,7 +43,14 @@ from hived_config.rules import (
 )
 from hived_config.settings import CERTIFY, CERTIFY_KEY, RULES_KEY, SETTING_KEYS, Demand, Settings, read_settings
 from hived_config.skus import SKU_TYPE, SKU_TYPES, read_sku_types
-from hived_config.virtual import PINNED_CELL, VIRTUAL_CELL, VIRTUAL_CLUSTER, VIRTUAL_CLUSTERS, VirtualClusters
+from hived_config.virtual import (
+    PINNED_CELL,
+    VIRTUAL_CELL,
+    VIRTUAL_CLUSTER,
+    VIRTUAL_CLUSTERS,
+    Placement,
+    VirtualClusters,
+)
 
 PHYSICAL_CLUSTER = Record(
     "physicalCluster",
@@ -177,14 +186,14 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
     pod_rules = read_pod_rules(given, types)
     rules = replace(
         pod_rules,
-        grace=replace(pod_rules.grace, lent_of_vc=virtual.lent_grace),
+        grace=replace(pod_rules.grace, lent_of_vc=virtual.values(LENT_KEY)),
         resources=skus.resources,
         device_classes=skus.device_classes,
         node_labels=skus.node_labels,
         access=access_rules,
-        packed=frozenset(virtual.packed),
-        moving=virtual.moving,
-        queueing=replace(given.value("queues") or Queueing(), virtual_clusters=virtual.queues),
+        packed=frozenset(vc for vc, own in virtual.values("placement").items() if own is Placement.PACKED),
+        moving=Moving(frozenset(virtual.values("movable")), virtual.values("defrag")),
+        queueing=replace(given.value("queues") or Queueing(), virtual_clusters=virtual.values("queue")),
     )
     if types_node is None or cells_node is None or virtual_node is None:
         return None, rules, NodeNames()

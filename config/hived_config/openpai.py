@@ -58,9 +58,7 @@ def inner_text(text: str, file: str) -> str:
 
     `text` is that of a file that `open_configuration` accepts.
     """
-    outer = Reader(file, compose(text, file))
-    service = _value_of(outer, outer.root, _SECTION)
-    config = None if service is None else _value_of(outer, service, "config")
+    config = inner_scalar(compose(text, file))
     return text if config is None else str(config.value)
 
 

@@ -1,6 +1,7 @@
 """`virtualClusters` -> `VirtualClusterSpec`s, and whether the promised cells exist (rules 1.8 to 1.11)."""
 
 from enum import Enum
+from typing import Any
 
 import msgspec
 import yaml
@@ -28,9 +29,6 @@ from hived_config.rules import (
     LENT_OF_VC_KEY,
     MOVING_KEYS,
     QUEUE_OF_VC_KEY,
-    Budget,
-    Moving,
-    QueueOfVc,
 )
 
 VIRTUAL_CELL = Record(
@@ -147,11 +145,7 @@ class VirtualClusters:
         self._namespaces = NamespaceReader(reader, access)
         self._lists_all = access is Access.NAMESPACES
         self.access: dict[str, VirtualClusterAccess] = {}
-        self.packed: set[str] = set()
-        self.lent_grace: dict[str, int] = {}
-        self._movable: set[str] = set()
-        self._budgets: dict[str, Budget] = {}
-        self.queues: dict[str, QueueOfVc] = {}
+        self._values: dict[str, dict[str, Any]] = {}
         self.specs: dict[str, VirtualClusterSpec] = {}
         for name, _, value in VIRTUAL_CLUSTERS.fields(reader, node):
             self.specs[name] = self._read(name, value)
@@ -162,10 +156,9 @@ class VirtualClusters:
             for chain in physical.chains.values():
                 self._refuse_shortage(chain)
 
-    @property
-    def moving(self) -> Moving:
-        """The virtual clusters that let groups be moved."""
-        return Moving(frozenset(self._movable), self._budgets)
+    def values(self, key: str) -> dict[str, Any]:
+        """By virtual cluster, the value of a key, where it has one and that is not false."""
+        return {vc: own[key] for vc, own in self._values.items() if own[key] is not None and own[key] is not False}
 
     # ---- reading
 
@@ -177,25 +170,12 @@ class VirtualClusters:
         access = self._namespaces.virtual_cluster(given)
         if self._lists_all or access != VirtualClusterAccess():
             self.access[vc] = access
-        if given.value("movable"):
-            self._movable.add(vc)
-        budget = given.value("defrag")
-        if budget is not None:
-            self._budgets[vc] = budget
-        lent_grace_s = given.value(LENT_KEY)
-        if lent_grace_s is not None:
-            self.lent_grace[vc] = lent_grace_s
-        queue = given.value("queue")
-        if queue is not None:
-            self.queues[vc] = queue
-        placement = given.value("placement")
-        if placement is Placement.PACKED:
-            self.packed.add(vc)
+        self._values[vc] = {key: given.value(key) for key in ("placement", "movable", "defrag", LENT_KEY, "queue")}
         return VirtualClusterSpec(
             vc,
             tuple(self._read_cell(vc, cell) for cell in cells),
             tuple(self._read_pin(vc, pin) for pin in pins),
-            placement is Placement.TOPOLOGY,
+            self._values[vc]["placement"] is Placement.TOPOLOGY,
             self._may(given, "combine"),
             self._may(given, "sparing"),
         )
