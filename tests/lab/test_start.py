@@ -18,13 +18,7 @@ from hived_extender.kube.client import pod_path
 from hived_lab.start import Embedded, start_embedded
 from tests.expecting import expect_soon
 from tests.extender.machine.small_cluster import CONFIG, NODES, spec_text
-from tests.extender.replica import (
-    DEADLINE_S,
-    connect,
-    create_pod,
-    metric,
-    status_of,
-)
+from tests.extender.replica import DEADLINE_S, connect, create_pod, metric, status_of
 from tests.programs import hived
 
 pytestmark = pytest.mark.sample(3)

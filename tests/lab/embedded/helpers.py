@@ -24,12 +24,7 @@ class Http:
         self.port = port
 
     def call(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        headers: dict[str, str] | None = None,
-        **parameters: Any,
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None, **parameters: Any
     ) -> tuple[int, Any]:
         """Return the status and the decoded body; `body` is sent as JSON unless it is bytes."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)

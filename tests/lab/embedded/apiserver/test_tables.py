@@ -21,10 +21,7 @@ def test_an_age_that_is_not_known_is_said_so(since: str) -> None:
         ({"status": {"phase": "Pending"}}, "Pending"),
         ({"status": {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]}}, "Running"),
         ({"status": {"containerStatuses": [{"state": {"terminated": {"reason": "Completed"}}}]}}, "Completed"),
-        (
-            {"status": {"containerStatuses": [{"state": {"waiting": {"reason": "BadImage"}}}]}},
-            "BadImage",
-        ),
+        ({"status": {"containerStatuses": [{"state": {"waiting": {"reason": "BadImage"}}}]}}, "BadImage"),
         ({"status": {"phase": "Failed", "reason": "Evicted"}}, "Evicted"),
         ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "status": {"phase": "Running"}}, "Terminating"),
         ({"spec": {"schedulingGates": [{"name": "x"}]}, "status": {"phase": "Pending"}}, "SchedulingGated"),

@@ -97,11 +97,7 @@ def test_a_watch_ends_after_its_time_with_a_last_bookmark(http: Http, config_map
 
 def test_a_streaming_list_says_where_it_ends(http: Http, config_maps: str) -> None:
     http.ok("POST", config_maps, config_map("one"))
-    parameters = {
-        "sendInitialEvents": "true",
-        "resourceVersionMatch": "NotOlderThan",
-        "allowWatchBookmarks": "true",
-    }
+    parameters = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
     with http.watch(config_maps, **parameters) as watch:
         assert watch.names(1) == [("ADDED", "one")]
         end = watch.next()
