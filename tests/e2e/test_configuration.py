@@ -10,8 +10,7 @@ import pytest
 
 from hived.values.errors import UserError
 from hived_extender.api.configuration import ConfigPushArgs
-from hived_extender.client.config_client import ConfigClient
-from hived_extender.client.inspection import Inspector
+from hived_extender.client.inspection import ConfigClient, Inspector
 from hived_extender.deploy.installation import NAMESPACE
 from hived_extender.kube.client import KubeClient
 from hived_extender.reconfiguration.stores import REFUSED, TEXT_KEY, VERSIONS_KEY

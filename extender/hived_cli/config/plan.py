@@ -20,8 +20,7 @@ from hived_config.loader import load_text
 from hived_extender.api.certificates import span
 from hived_extender.api.configuration import ConfigReport
 from hived_extender.api.past import MovedStart, OtherDecision, RecordedPast
-from hived_extender.client.config_client import ConfigClient
-from hived_extender.client.inspection import Inspector
+from hived_extender.client.inspection import ConfigClient, Inspector
 from hived_extender.jobs.progress import read_time
 from hived_extender.reconfiguration.recorded import past_under, plan_recorded
 

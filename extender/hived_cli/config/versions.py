@@ -14,8 +14,7 @@ from hived_cli.helpers.tables import table
 from hived_config.reader import printable
 from hived_config.settings import config_path
 from hived_extender.api.paths import CONFIG_VERSIONS_PATH
-from hived_extender.client.config_client import ConfigClient
-from hived_extender.client.inspection import Inspector
+from hived_extender.client.inspection import ConfigClient, Inspector
 
 
 @click.command("pull")

@@ -1,4 +1,4 @@
-"""Requests of a client: through proxies, after redirects, and for names with dots."""
+"""Requests of a client: through proxies, after redirects, for names with dots, and odd answers."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
+from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.api.paths import GROUPS_PATH, group_path, virtual_cluster_path
-from hived_extender.client.inspection import Inspector, OlderError
+from hived_extender.client.inspection import ConfigClient, Inspector, OlderError
 from tests.stub_server import Request, StubServer
 
 ELSEWHERE = "http://hived.example:9096"
@@ -106,3 +107,27 @@ def test_a_path_that_an_older_service_lacks_is_told_from_a_thing_that_is_not_the
             Inspector(server.url).fetch_new("/new")
         with pytest.raises(OlderError, match="it is no hived, or its version"):
             Inspector(server.url).fetch_new("/foreign")
+
+
+NO_REPORT = b'{"groups": 3}'
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (200, b'{"version": 2, "outcome": %b}' % NO_REPORT),
+        (409, b'{"message": "another version", "plan": %b}' % NO_REPORT),
+    ],
+)
+def test_a_push_whose_answer_holds_no_report_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, status: int, answer: bytes
+) -> None:
+    monkeypatch.setattr(Inspector, "ask", lambda *_, **__: (status, answer))
+    with pytest.raises(UserError, match="does not answer as hived does"):
+        ConfigClient(Inspector()).push(ConfigPushArgs("text"))
+
+
+def test_a_plan_that_is_no_report_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Inspector, "ask", lambda *_, **__: (200, NO_REPORT))
+    with pytest.raises(UserError, match="does not answer as hived does"):
+        ConfigClient(Inspector()).plan("text", "file")

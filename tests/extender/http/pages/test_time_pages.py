@@ -1,21 +1,161 @@
-"""The past as a page: with a table for readers without scripts, and the values that the script draws."""
+"""The past as charts and tables with the same numbers: the right lines, and no gap that is hidden."""
 
 import re
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from flask.testing import FlaskClient
 
+from hived_extender.api.history import History, MetricName, Series
+from hived_extender.api.waiting import CauseName
 from hived_extender.http.app import create_app
 from hived_extender.http.pages.site import POLICY
-from hived_extender.http.pages.time_pages import KINDS, SPANS
-from hived_extender.insight.history import RINGS, HistoryRings
+from hived_extender.http.pages.time_pages import (
+    CAUSES,
+    KIND_OF,
+    KINDS,
+    MOST_LINES,
+    MOST_ROWS,
+    NOTHING,
+    SPANS,
+    Chart,
+    Shown,
+    make_chart,
+    metrics_of,
+    table,
+)
+from hived_extender.insight.history import LABELS, RINGS, HistoryRings
 from hived_extender.insight.store import Store
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
 from tests.extender.machine.small_cluster import SmallCluster
 
-pytestmark = pytest.mark.sample(6)
+ALL = Shown("", ("a", "b"), ("RACK", "NODE", "PAIR"), frozenset({"NODE"}))
+ONE = Shown("a", ("a", "b"), ("RACK", "NODE", "PAIR"), frozenset({"NODE"}))
+
+
+def history(*series: tuple[MetricName, dict[str, str], list[float | None]], times: list[int] | None = None) -> History:
+    given = [Series(metric, labels, values) for metric, labels, values in series]
+    return History(step=60, times=times or [60 * i for i in range(len(given[0].values))], series=given)
+
+
+def chart(name: str, past: History, shown: Shown = ALL) -> Chart:
+    return make_chart(KIND_OF[name], past, shown)
+
+
+def lines(name: str, past: History, shown: Shown = ALL) -> dict[str, list[float | None]]:
+    return {line.name: line.values for line in chart(name, past, shown).lines}
+
+
+def test_causes_are_the_closed_set() -> None:
+    assert set(CAUSES) == set(get_args(CauseName))
+
+
+def test_charts_ask_for_metrics_that_are_kept_and_together_for_all() -> None:
+    assert set(metrics_of(KINDS)) == LABELS.keys() - {"leaf_cells_bad"}
+
+
+def test_intervals_without_samples_are_there_and_empty() -> None:
+    past = history(("waiting_pods", {"vc": "a", "cause": "bad"}, [1, 2]), times=[600, 780])
+    found = chart("causes", past)
+    assert found.times == [600, 660, 720, 780]
+    assert found.lines[0].values == [1, None, None, 2]
+
+
+def test_a_past_without_samples_makes_charts_without_lines() -> None:
+    for kind in KINDS:
+        found = make_chart(kind, History(step=60, times=[]), ALL)
+        assert (found.times, [one for one in found.lines if one.values], table(found, str)) == ([], [], [])
+
+
+def test_utilisation_is_of_the_cluster_or_of_a_promise() -> None:
+    past = history(
+        ("leaf_cells", {}, [10, 10]),
+        ("leaf_cells_used", {"vc": "a"}, [2, 3]),
+        ("leaf_cells_used", {"vc": "b"}, [1, 0]),
+        ("leaf_cells_borrowed", {"vc": "b"}, [1, None]),
+        ("leaf_cells_promised", {"vc": "a"}, [4, 0]),
+    )
+    assert lines("utilisation", past) == {"all jobs": [40, 30], "guaranteed jobs": [30, 30]}
+    assert lines("utilisation", past, ONE)["promise in use"] == [50, None]
+
+
+def test_use_is_stacked_by_virtual_cluster_in_the_colours_of_all_pages() -> None:
+    past = history(
+        ("leaf_cells_used", {"vc": "b"}, [1]), ("leaf_cells_used", {"vc": "a"}, [2]),
+        ("leaf_cells_borrowed", {"vc": "a"}, [3]), ("leaf_cells_borrowed", {"vc": "b"}, [1]),
+    )  # fmt: skip
+    found = chart("use", past)
+    assert found.is_stacked
+    assert [(one.name, one.number, one.values) for one in found.lines] == [
+        ("a", 0, [2]), ("b", 1, [1]), ("opportunistic", 11, [4]),
+    ]  # fmt: skip
+
+
+def test_waits_are_summed_over_the_other_label() -> None:
+    past = history(
+        ("waiting_pods", {"vc": "a", "cause": "bad"}, [1]), ("waiting_pods", {"vc": "a", "cause": "in-use"}, [2]),
+        ("waiting_pods", {"vc": "", "cause": "invalid"}, [4]),
+    )  # fmt: skip
+    assert lines("waiting", past) == {"a": [3], "(none)": [4]}
+    assert lines("causes", past) == {"in-use": [2], "bad": [1], "invalid": [4]}
+
+
+def test_a_delay_is_the_mean_in_minutes_and_nothing_where_nobody_started() -> None:
+    past = history(
+        ("start_delay_seconds", {"vc": "a"}, [240, 0]), ("started_pods", {"vc": "a"}, [2, 0]),
+    )  # fmt: skip
+    assert lines("delay", past) == {"a": [2, None]}
+
+
+def test_a_guarantee_is_kept_but_for_its_bad_cells() -> None:
+    past = history(
+        ("leaf_cells_promised", {"vc": "a"}, [8, 8]), ("leaf_cells_promised", {"vc": "b"}, [4, None]),
+        ("leaf_cells_short", {"vc": "a"}, [0, 2]),
+    )  # fmt: skip
+    assert lines("kept", past) == {"a": [100, 75], "b": [100, None]}
+
+
+def test_free_cells_are_nodes_of_all_or_every_level_of_one_larger_first() -> None:
+    past = history(
+        ("free_cells", {"vc": "a", "chain": "RACK", "level": "GPU"}, [8]),
+        ("free_cells", {"vc": "a", "chain": "RACK", "level": "NODE"}, [2]),
+        ("free_cells", {"vc": "a", "chain": "RACK", "level": "RACK"}, [1]),
+        ("free_cells", {"vc": "a", "chain": "OTHER", "level": "NODE"}, [5]),
+        ("free_cells", {"vc": "b", "chain": "RACK", "level": "NODE"}, [3]),
+    )
+    assert lines("free", past) == {"a": [7], "b": [3]}
+    assert list(lines("free", past, ONE).items()) == [("RACK", [1]), ("NODE (OTHER)", [5]), ("NODE (RACK)", [2])]
+
+
+def test_more_lines_than_can_be_told_apart_leave_out_the_smallest() -> None:
+    vcs = tuple(f"v{number:02d}" for number in range(MOST_LINES + 3))
+    past = history(*(("preempted_pods", {"vc": vc}, [number]) for number, vc in enumerate(vcs)))
+    found = chart("preempted", past, Shown("", vcs, (), frozenset()))
+    assert found.left_out == 3
+    assert [line.name for line in found.lines] == list(vcs[3:])
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "expected"), [("waiting", "waiting_pods", "3"), ("lost", "preempted_gpu_hours", "12")]
+)
+def test_a_table_has_means_of_its_intervals_or_sums_newest_first(name: str, metric: MetricName, expected: str) -> None:
+    values: list[float | None] = [2, 4, None, 3, 3] * MOST_ROWS
+    labels = {"vc": "a", "cause": "bad"} if name == "waiting" else {"vc": "a"}
+    found = chart(name, history((metric, labels, values)))
+    rows = table(found, str)
+    assert len(rows) == MOST_ROWS
+    assert (rows[0].since, rows[-1].since) == (str(300 * (MOST_ROWS - 1)), "0")
+    assert {text for row in rows for text in row.texts} == {expected}
+
+
+def test_a_row_in_which_nothing_was_sampled_says_so() -> None:
+    past = history(("waiting_pods", {"vc": "a", "cause": "bad"}, [1, 2]), times=[0, 60 * MOST_ROWS * 4])
+    assert [row.texts for row in table(chart("waiting", past), str)][1] == [NOTHING]
+
+
+pytestmark = pytest.mark.sample(21)
 
 
 @pytest.fixture
