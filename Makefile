@@ -109,7 +109,7 @@ check: $(READY) ## lint, format, types, import layers and dependencies
 LOCK := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --only-binary :all: \
 	--generate-hashes --emit-build-options --no-annotate --custom-compile-command "make lock"
 lock: $(READY) ## remake .ci/*.lock from pyproject.toml: UPGRADE=1
-	$(LOCK) $(if $(UPGRADE),--upgrade) pyproject.toml --extra dev --extra opt --group build --output-file .ci/dev.lock
+	$(LOCK) $(if $(UPGRADE),--upgrade) pyproject.toml --extra dev --group build --output-file .ci/dev.lock
 	cp .ci/dev.lock .ci/requirements.lock
 	$(LOCK) pyproject.toml --output-file .ci/requirements.lock
 	cp .ci/dev.lock .ci/build.lock

@@ -90,11 +90,7 @@ ONLY_IN = {
         f"hived.kernels.compiling.{name}" for name in ("block_types", "kernel_cache", "object_code", "shared")
     },
     "cryptography": {"hived_extender.deploy.certificates"},
-    "ortools": {"hived_extender.defrag.cp_sat"},
 }
-
-# Extras of the package, whose libraries only modules of `ONLY_IN` import.
-EXTRAS = ("opt",)
 
 # What we use of libraries beside their public interface, all of it. Another version may lack it, so pyproject.toml has
 # an upper bound for each. Attributes that no import shows, all in hived.kernels.compiling: `_cache`, `overloads` and
@@ -272,8 +268,7 @@ def test_a_library_is_imported_only_where_it_is_wrapped(room: str) -> None:
 
 def test_every_library_that_is_imported_is_a_declared_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [each for extra in EXTRAS for each in project["optional-dependencies"][extra]]
-    declared = {re.split(r"[\[<>=!~ ]", each)[0].lower() for each in (*project["dependencies"], *extras)}
+    declared = {re.split(r"[\[<>=!~ ]", each)[0].lower() for each in project["dependencies"]}
     imported = {name.split(".")[0] for module in MODULES for name, _ in imports(module)}
     libraries = imported - sys.stdlib_module_names - PACKAGES.keys()
     assert {DISTRIBUTION_OF.get(name, name).lower() for name in libraries} <= declared

@@ -69,7 +69,7 @@ def check(today: datetime.date) -> Findings:
     known = json.loads(path.read_text()) if path.exists() else None
     findings = check_advisories(versions, known, policy["accepted_advisories"], today)
     findings.problems += check_installed("--no-deps", "--requirement", ".ci/dev.lock")
-    findings.problems += check_installed("--extra", "dev", "--extra", "opt", "--requirement", "pyproject.toml")
+    findings.problems += check_installed("--extra", "dev", "--requirement", "pyproject.toml")
     findings.problems += check_licences((e for e in read_environment()["components"] if name_of(e) in locked), policy)
     findings.problems += check_vendored(ROOT, policy) + check_bills()
     findings.notes.append(

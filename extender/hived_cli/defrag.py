@@ -30,7 +30,6 @@ from hived_extender.api.paths import DEFRAG_PATH, DEFRAG_STOP_PATH, INPUTS_PATH,
 from hived_extender.client.inspection import Inspector, NoAnswerError
 from hived_extender.defrag.planner import Limits
 from hived_extender.defrag.puzzle import read_wants
-from hived_extender.defrag.solvers import SOLVERS, solver
 from hived_extender.kube.clocks import timestamp
 
 
@@ -260,10 +259,6 @@ EXIT_CODES = {"nothing possible": 3, "nothing needed": 4, "not known": 5}
 )  # fmt: skip
 @click.option("--max-gpu-hours", type=FiniteRange(min=0), metavar="N", help="Lose no more than so much work.")
 @click.option("--max-groups", type=click.IntRange(min=1), metavar="N", help="Move no more groups than so many.")
-@click.option(
-    "--solver", type=click.Choice(SOLVERS), default=SOLVERS[0], show_default=True,
-    help="cp-sat needs the extra `opt` of the package.",
-)  # fmt: skip
 @click.option("--apply", "is_applied", is_flag=True, help="Carry the plan out, as `hived defrag apply` does.")
 @return_option
 @format_option
@@ -302,7 +297,6 @@ def plan_command(
     if wants and not vc:
         raise click.UsageError("--want needs --vc: which virtual cluster wants it?")
     shapes = read_wants(wants)
-    solve = solver(options["solver"])
     inputs = read_inputs(inspector, state_file)
     if job:
         owner, shapes = job_shapes(inputs, job)
@@ -319,8 +313,6 @@ def plan_command(
             shapes=shapes,
             movable=configuration.rules.moving.movable,
             limits=Limits(options["max_gpu_hours"], options["max_groups"]),
-            solver=options["solver"],
-            solve=solve,
         )
     )
     click.echo(as_json(found) if is_json or form == "json" else draw(found))

@@ -40,6 +40,9 @@ from hived_extender.jobs.progress import MAY_MOVE
 CELLS, PERMISSION, ARRANGEMENT, SEARCH = "too few cells", "not allowed", "no arrangement", "not known"
 LIMITS, UNCONFIRMED = "limits", "not confirmed"
 
+SOLVER = "search"
+"""Of each plan."""
+
 SHOWN_GROUPS = 4
 
 
@@ -60,7 +63,7 @@ class Barred(msgspec.Struct, frozen=True):
     obstacle: str
 
 
-CUT_SHORT = Cause(SEARCH, "the search was cut short without a plan: ask for less, or try --solver cp-sat")
+CUT_SHORT = Cause(SEARCH, "the search was cut short without a plan: ask for less")
 
 
 def cause_of(
@@ -236,7 +239,6 @@ class Task(msgspec.Struct, frozen=True):
     ----------
     cluster : the configuration of `inputs`, read
     movable : virtual clusters all groups of which may be moved
-    solver : "search" or "cp-sat", with `solve` behind it
     """
 
     cluster: ClusterSpec
@@ -245,7 +247,6 @@ class Task(msgspec.Struct, frozen=True):
     shapes: tuple[Shape, ...]
     movable: frozenset[str] = frozenset()
     limits: Limits = Limits()
-    solver: str = "search"
     solve: Solver = solve
 
 
@@ -433,7 +434,7 @@ def _verify(
         wanted=outcomes,
         moves=_settled(rehearsal, moves),
         reason="" if met == len(outcomes) else _shortage(met, most, len(outcomes)),
-        solver=task.solver,
+        solver=SOLVER,
         lost_gpu_hours=lost / SECONDS_PER_HOUR,
         moved_groups=groups,
         is_optimal=all(one.solution.is_optimal for one in solved),
@@ -582,7 +583,7 @@ def _without_moves(task: Task, outcome: str, met: int, cause: Cause = NO_CAUSE) 
     wanted = [WantedOutcome(shape=shape.text, is_met=i < met) for i, shape in enumerate(task.shapes)]
     return DefragPlan(
         outcome=outcome, vc=task.vc, wanted=wanted, reason=cause.reason, cause=cause.name, met_before=met,
-        solver=task.solver, is_optimal=outcome == NOTHING_NEEDED,
+        solver=SOLVER, is_optimal=outcome == NOTHING_NEEDED,
     )  # fmt: skip
 
 

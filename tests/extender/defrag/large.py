@@ -21,7 +21,6 @@ from hived_extender.api.defrag import DefragPlan
 from hived_extender.defrag.collecting import Facts, inputs_of
 from hived_extender.defrag.planner import Task, plan
 from hived_extender.defrag.puzzle import read_wants
-from hived_extender.defrag.solvers import SOLVERS, solver
 from hived_extender.machine.core import StateInputs
 from tests.extender.defrag.random_states import NOW, Fragmented, cluster_of, placed_in
 
@@ -97,9 +96,9 @@ def large_state(nodes: int, seed: int = 1) -> Fragmented:
     return Fragmented(cluster, inputs, state)
 
 
-def measure(found: Fragmented, want: str, solver_name: str) -> tuple[DefragPlan, float]:
+def measure(found: Fragmented, want: str) -> tuple[DefragPlan, float]:
     """The plan, and the seconds of CPU that it took."""
-    task = Task(found.cluster, found.inputs, "a", read_wants((want,)), solver=solver_name, solve=solver(solver_name))
+    task = Task(found.cluster, found.inputs, "a", read_wants((want,)))
     began = time.process_time()
     made = plan(task)
     return made, time.process_time() - began
@@ -111,21 +110,19 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=16384)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--want", action="append", default=[])
-    parser.add_argument("--solver", choices=SOLVERS, action="append", default=[])
     given = parser.parse_args()
     found = large_state(given.nodes, given.seed)
     print(f"{given.nodes} nodes, {len(found.inputs.groups)} groups, {len(msgspec.json.encode(found.inputs)):,} bytes")
-    print("| wanted | solver | room for | groups moved | GPU-hours | gap | CPU s |\n|---|---|---:|---:|---:|---|---:|")
+    print("| wanted | room for | groups moved | GPU-hours | gap | CPU s |\n|---|---:|---:|---:|---|---:|")
     for want in given.want or WANTS:
-        for name in given.solver or SOLVERS:
-            made, seconds = measure(found, want, name)
-            met = f"{sum(one.is_met for one in made.wanted)} of {len(made.wanted)}"
-            gap = "0" if made.is_optimal else f"{made.gap_wanted}, {made.gap_gpu_hours:.2f} h, {made.gap_groups}"
-            print(
-                f"| {want} | {name} | {met} | {made.moved_groups} | {made.lost_gpu_hours:.2f} | {gap} | {seconds:.1f} |"
-                f" {made.outcome} {made.reason}",
-                flush=True,
-            )
+        made, seconds = measure(found, want)
+        met = f"{sum(one.is_met for one in made.wanted)} of {len(made.wanted)}"
+        gap = "0" if made.is_optimal else f"{made.gap_wanted}, {made.gap_gpu_hours:.2f} h, {made.gap_groups}"
+        print(
+            f"| {want} | {met} | {made.moved_groups} | {made.lost_gpu_hours:.2f} | {gap} | {seconds:.1f} |"
+            f" {made.outcome} {made.reason}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

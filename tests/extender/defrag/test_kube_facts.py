@@ -10,7 +10,6 @@ from hived_extender.api.defrag import DefragArgs, DefragPlan
 from hived_extender.defrag import automatic
 from hived_extender.defrag.collecting import collect
 from hived_extender.defrag.planner import NOT_KNOWN, NOTHING_POSSIBLE, PLAN
-from hived_extender.defrag.solvers import solver
 from hived_extender.machine.stimuli import MovesAsked
 from hived_extender.recording.operations import STAND_IN
 from tests.extender.defrag.judged_moves import JudgedMoves
@@ -66,16 +65,13 @@ def expect_carried_out(cluster: Halves, found: DefragPlan) -> None:
         ("hugepages-2Mi", "3Gi", "3Gi"),
     ],
 )
-@pytest.mark.parametrize("way", ["search", "cp-sat"])
-def test_a_group_moves_to_the_node_that_has_enough_for_it(
-    halves: Rooms, resource: str, much: str, most: str, way: str
-) -> None:
+def test_a_group_moves_to_the_node_that_has_enough_for_it(halves: Rooms, resource: str, much: str, most: str) -> None:
     groups = {number: {"needs": {resource: much if number == 0 else "0"}} for number in range(3)}
     cluster = halves(3, groups, room={**ROOM, "hugepages-2Mi": "4Gi"})
     cluster.foreign("n1", needs={resource: most})
     cluster.foreign("n2", "other", needs={"pods": "0"})
     cluster.big()
-    found = cluster.plan(solve=solver(way))
+    found = cluster.plan()
     assert cluster.moved(found).get("ns:g0", "n2") == "n2"
     expect_carried_out(cluster, found)
 
@@ -110,12 +106,11 @@ def test_nobody_moves_where_no_node_takes_the_pod_that_would_have_to(halves: Roo
     assert "Insufficient cpu" in found.reason or "Kubernetes' rules" in found.reason
 
 
-@pytest.mark.parametrize("way", ["search", "cp-sat"])
-def test_that_all_groups_have_to_stay_on_their_nodes_is_known_at_once(halves: Rooms, way: str) -> None:
+def test_that_all_groups_have_to_stay_on_their_nodes_is_known_at_once(halves: Rooms) -> None:
     selectors = {number: {"nodeSelector": {"kubernetes.io/hostname": f"n{number}"}} for number in range(12)}
     cluster = halves(12, selectors)
     cluster.big()
-    found = cluster.plan(solve=solver(way))
+    found = cluster.plan()
     assert (found.outcome, found.cause) == (NOTHING_POSSIBLE, "no arrangement")
     assert "where Kubernetes' rules allow the pods" in found.reason
 
