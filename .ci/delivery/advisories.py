@@ -55,7 +55,7 @@ def _shortened(advisory: dict[str, Any], package: str) -> dict[str, Any]:
 
 
 def is_affected(version: str, advisory: dict[str, Any]) -> bool:
-    """Whether an advisory is about a version, which it lists or which lies in one of its ranges."""
+    """True if an advisory lists a version, or has it in one of its ranges."""
     return version in advisory["versions"] or any(_is_within(Version(version), each) for each in advisory["ranges"])
 
 

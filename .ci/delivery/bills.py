@@ -70,7 +70,7 @@ def licence_of(component: dict[str, Any], policy: dict[str, Any]) -> str:
 
 
 def is_allowed(expression: str, allowed: list[str]) -> bool:
-    """Whether a licence expression leaves a choice among allowed licences. No exception makes one stricter."""
+    """True if a licence expression leaves a choice among allowed licences. No exception makes one stricter."""
     licensing = Licensing()
     try:
         parsed = licensing.parse(expression)

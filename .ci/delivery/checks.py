@@ -1,4 +1,4 @@
-"""What `make check` finds wrong with locks, licences, advisories and the bill of materials; needs no network."""
+"""The checks of locks, licences, advisories and the bill of materials in `make check`; they need no network."""
 
 import datetime
 import hashlib
@@ -15,7 +15,7 @@ from delivery.project import CI, ROOT, Findings, read_policy
 
 
 def check_installed(*wanted: str) -> list[str]:
-    """How this environment differs from requirements, as uv says it."""
+    """Differences between this environment and requirements, in uv's words."""
     command = [sys.executable, "-P", "-m", "uv", "pip", "install", "--dry-run", "--offline", "--no-config",
                "--python", sys.executable, *wanted]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -50,7 +50,7 @@ def check_vendored(root: Path, policy: dict[str, Any]) -> list[str]:
 
 
 def check_bills(folder: Path = CI) -> list[str]:
-    """The files that are not those of the lock. What packages need may differ from Python to Python."""
+    """Files that were not made from the lock. Dependencies are not compared: they differ from Python to Python."""
     bill = make_bill()
     paths = [folder / name for name in (SBOM, LICENCES)]
     bills, licences = (path.read_text() if path.exists() else "" for path in paths)

@@ -1,4 +1,4 @@
-"""The project as the other modules see it: its folders, its pyproject.toml, and errors for whoever runs the program."""
+"""The project as the other modules see it: its folders, its pyproject.toml, and the errors that its user sees."""
 
 import json
 import os
@@ -12,11 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 """The checkout."""
 
 CI = ROOT / ".ci"
-"""Where the locks and the policy are."""
+"""The folder of the locks and the policy."""
 
 
 class CheckError(Exception):
-    """Something that has to be put right, in words for whoever runs the program."""
+    """A mistake that the user of the program can put right."""
 
 
 def read_policy() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The choices of whoever starts an extender, and all that it stands on: found, waited for or refused at the start."""
+"""The options of an extender, and all that it needs before its first part begins: found, waited for or refused."""
 
 import logging
 import os
@@ -61,7 +61,7 @@ class BindingSecretName(msgspec.Struct, frozen=True):
 
 
 class WebhookPort(msgspec.Struct, frozen=True):
-    """Where to serve the admission webhook, on the host that the extender listens on. The API server wants TLS."""
+    """The port of the admission webhook, on the host that the extender listens on. The API server wants TLS."""
 
     port: int
     tls: ServerTls
@@ -73,7 +73,7 @@ class Options(TypedDict, total=False):
     `listen` is `[host]:port`, by default what the configuration says. With a `lease` the extender leads when it holds
     that, else from the beginning. With `serves_every_name` no other scheduler is there that pods could be for.
     `on_configuration` is told of every other configuration that comes into force. With `syncing` the nodes of the
-    configuration follow those of the cluster. Bindings are proved by the keys of `binding_secret`, or by `prover`;
+    configuration follow the nodes of the cluster. Bindings are proved by the keys of `binding_secret`, or by `prover`;
     without either, every pod that says so counts as bound by hived. Where kernels are not linked, they are compiled
     beside the service unless `compiles_kernels` is False. `stop` ends a start that waits for the API server.
     """
@@ -159,7 +159,7 @@ class _Probes:
 
 
 def _may_pass(error: KubeError | UserError) -> bool:
-    """Whether the API server could answer the same call otherwise, with nobody changing the call."""
+    """True if the API server could answer the same call differently later."""
     cause = error if isinstance(error, KubeError) else error.__cause__
     return isinstance(cause, KubeError) and cause.may_pass
 

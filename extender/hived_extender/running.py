@@ -192,7 +192,7 @@ class Extender:
 
     @property
     def url(self) -> str:
-        """Where the extender answers."""
+        """The address at which the extender answers."""
         return self._server.url
 
     @property
@@ -307,7 +307,7 @@ class Extender:
         self._leadership.relist_pods()
 
     def _tell(self, store: Store, kind: str, reason: str, message: str) -> None:
-        """An event about the ConfigMap; there is nobody to tell of a file but the log."""
+        """Write an event about the ConfigMap. A file has no object for events; the log tells of it."""
         if isinstance(store, ConfigMapStore):
             try:
                 self._events.record(store, kind, reason, message, about="ConfigMap")

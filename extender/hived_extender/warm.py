@@ -31,7 +31,7 @@ MODULES_WITH_KERNELS = (handle, NodeNames)
 
 
 def may_compile() -> bool:
-    """Whether kernels run as plain Python for now only: false where all are quick, and where they shall stay plain."""
+    """True if kernels are plain Python for now only: not where all are quick, nor where they shall stay plain."""
     return has_plain_kernels() and bool(EXCHANGEABLE)
 
 

@@ -1,7 +1,7 @@
 """A user's values -> the objects to apply.
 
 The values become a kustomization above one of the overlays of config/deploy, which `kubectl kustomize` would build to
-the same objects. A kube-scheduler for each virtual cluster is beyond kustomize: those are copies of the one there is.
+the same objects. A kube-scheduler for each virtual cluster is beyond kustomize: each is a copy of the one there is.
 """
 
 import base64
@@ -51,7 +51,7 @@ JOBS_WEBHOOK = "jobs.hivedscheduler.microsoft.com"
 FAILURE_POLICIES = ("Fail", "Ignore")
 
 TENANTS = "hived-tenants"
-"""Name of the role with what hived may change of tenants' pods, and how those of jobs begin."""
+"""Name of the role for changes of tenants' pods; names of roles for jobs begin with it."""
 
 CONFIG_LIMIT = 1_000_000
 """Bytes of the configuration; Kubernetes allows 1 MiB for all of a ConfigMap."""
@@ -76,7 +76,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
     webhook_failure_policy : what becomes of a pod while no webhook answers, one of FAILURE_POLICIES
     refused_resources : device resources that pods of other schedulers are refused, by the webhook
     holds_jobs : whether the webhook holds job objects when they are created and checks quota trees, for queues
-    has_queues, has_kueue : whether hived gets the rights that queues need, and those beside Kueue
+    has_queues, has_kueue : whether hived gets the rights for queues, and the rights beside Kueue
     has_configuration : whether the ConfigMap with the configuration is among the objects, or is left as it is
     tenant_namespaces : where hived may change pods and jobs of tenants; none for everywhere
     is_scheduler_per_vc : whether each virtual cluster gets a kube-scheduler, with a queue of its own, or one serves all
@@ -274,7 +274,7 @@ class Installation(msgspec.Struct, frozen=True, kw_only=True):
         return result
 
     def _within_tenants(self, documents: list[Document]) -> list[Document]:
-        """The objects with bindings in the namespaces of tenants for those in the whole cluster."""
+        """The objects, with bindings in the namespaces of tenants instead of the whole cluster."""
         result = []
         for document in documents:
             if document["kind"] == "ClusterRoleBinding" and is_of_tenants(document["metadata"]["name"]):
@@ -318,7 +318,7 @@ def kinds_of_queues() -> list[Document]:
 
 
 def deploy_folder() -> Path:
-    """Where the manifests are: beside this module in an installed package, else in the checkout's config."""
+    """The folder of the manifests: beside this module in an installed package, else in the checkout's config."""
     installed = Path(__file__).parent / "manifests"
     return installed if installed.is_dir() else Path(__file__).parents[3] / "config" / "deploy"
 

@@ -220,7 +220,7 @@ _prepared = WeakSet[type]()
 def prepare() -> None:
     """Have msgspec look at every struct type that is loaded, before threads are started. Tens of milliseconds, once.
 
-    It looks at a type when it is first read, and at those in its fields. Two threads that do so at once, for types
+    It looks at a type, and at the types in its fields, when it is first read. Two threads that do so at once, for types
     that have a field's type in common, can crash the process: the second one reads what the first has half written.
     Types that msgspec cannot read, as they are never in JSON, are passed over.
     """

@@ -133,8 +133,8 @@ class KubeClient:
     def patch_lists(self, path: str, body: Mapping[str, Any]) -> None:
         """Merge `body` into an object as `patch` does, but lists item by item where the API defines a key.
 
-        Conditions have their type for a key: those of others stay. A `metadata.uid` in `body` that is not the object's
-        is refused. Raises KubeError.
+        Conditions have their type for a key, so that conditions of others stay. A `metadata.uid` in `body` that is not
+        the object's is refused. Raises KubeError.
         """
         self._request("PATCH", path, body=body, content_type="application/strategic-merge-patch+json")
 

@@ -38,7 +38,7 @@ class Reply(msgspec.Struct, frozen=True):
 class Connections:
     """Thread-safe. Connections are made when no idle one is left, and at most `most_idle` are kept.
 
-    `options` are those of urllib3's `HTTPSConnection`. Where `host` has no https, the ones of TLS do not matter.
+    `options` are those of urllib3's `HTTPSConnection`. Options of TLS are ignored where `host` has no https.
     """
 
     def __init__(self, host: str, options: Mapping[str, Any], *, most_idle: int) -> None:

@@ -150,7 +150,7 @@ class Endpoint:
         token = _sendable(identity.header)
         if _certificate(identity) == _certificate(last.identity):
             return replace(last, identity=identity, token=token)
-        # The server knows a certificate by the connection: those with the last one are of no use any more.
+        # The server knows a certificate by the connection, so connections with the last one are closed.
         way = _way(self.configuration, identity, token)
         last.pool.clear()
         if last.connections is not None:

@@ -39,7 +39,7 @@ class PodRef(Protocol):
 
     @property
     def namespace(self) -> str:
-        """Where it lives, and its events with it."""
+        """The namespace of the pod and of its events."""
 
     @property
     def name(self) -> str:
@@ -101,7 +101,7 @@ class EventRecorder:
     ) -> bool:
         """Say something about `pod` that happened `times` times, first at `since_s` (seconds of the epoch).
 
-        With 0 `times` it is said once, whoever says it: an event that is there stays as it is.
+        With 0 `times` an event of this name that is there already stays as it is, so that replicas write it once.
 
         `about` is the kind of object, where it is no pod, behind its "group/version/" if that is not "v1".
 

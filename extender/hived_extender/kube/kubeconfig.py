@@ -28,7 +28,7 @@ REREAD_S = 60.0
 
 
 def default_files() -> list[Path]:
-    """The files that `KUBECONFIG` lists, else ~/.kube/config; only those that are there."""
+    """The files that `KUBECONFIG` lists, else ~/.kube/config; files that are not there are left out."""
     listed = os.environ.get("KUBECONFIG") or "~/.kube/config"
     paths = [Path(part).expanduser() for part in listed.split(os.pathsep) if part]
     return [path for path in paths if path.is_file()]

@@ -5,7 +5,7 @@ its duration, counted from before the last successful write was sent, and leads 
 all of its duration from when they last saw the Lease change. So they never begin before the leader has stopped. Each
 counts on its own clock, one that no clock adjustment moves; the times in the Lease are for people.
 
-The Lease is not believed where somebody else may have written it, so that rights on it do not make two leaders. A
+The Lease is not believed where another account may have written it, so that rights on it do not make two leaders. A
 leader names the digest of a number that it alone knows, and gives the number away when it lets go. Only then does
 another one begin at once. A Lease that was emptied, cut short or rewritten otherwise is respected for all of its
 duration, counted anew. Its leader sees that at its next renewal, and takes it back or stops.
@@ -36,17 +36,16 @@ RENEW_INTERVAL_S = 0.5
 POLL_INTERVAL_S = 0.15
 TRUST = 0.8
 SEEN_BEFORE_S = 2 * RENEW_INTERVAL_S
-"""For so long the digest of a leader has to stand there: the leader replaces one that somebody else wrote."""
+"""For so long the digest of a leader has to stand there: the leader replaces one that another account wrote."""
 
 UNKNOWN_S = 3 * RENEW_INTERVAL_S
-"""How long a newcomer respects a Lease that nobody holds: a leader that there is writes it again."""
+"""A newcomer respects a Lease without a holder for so long: a living leader writes it again."""
 
 DIGEST = "hivedscheduler.microsoft.com/release-digest"
 RELEASE = "hivedscheduler.microsoft.com/release"
 """Annotations of the Lease: the digest of the leader's number, and the number once the leader lets go."""
 
 LATE = "the Lease was not renewed in time"
-
 
 SERVER_FAULT = 500
 
@@ -119,7 +118,7 @@ class Elector:
         self._exists = False
         self._is_current = False  # is `_seen` what the API server has, as far as we know?
         self._own_version = ""  # of the Lease as we wrote it last
-        self._is_unsure = False  # nobody has said what became of our last write
+        self._is_unsure = False  # our last write was not answered
         self._number = secrets.token_hex(16)
         self._held: _Held | None = None  # who was last seen to hold the Lease
         self._term: _Term | None = None
@@ -167,7 +166,7 @@ class Elector:
                 if self._term is not None:
                     self._term.end()
         except KubeError as error:
-            # Written by us after all, although no answer came, or by somebody else: the next look tells.
+            # Written by us after all, although no answer came, or by another replica: the next look tells.
             self._is_current = False
             standing = f"the Lease {self._lease.namespace}/{self._lease.name} is out of reach: {error}"
         self._conclude(trusted_until, standing)
@@ -215,7 +214,7 @@ class Elector:
 
     @property
     def _is_ours(self) -> bool:
-        """Do we hold the Lease by what we wrote ourselves, and not because somebody wrote our name?"""
+        """True if we hold the Lease by our own write, and not because another account wrote our name."""
         is_known = self._leads or self._is_unsure or self._seen.metadata.resource_version == self._own_version
         return self._holder == self._lease.identity and is_known
 
@@ -225,12 +224,12 @@ class Elector:
 
     @property
     def _may_take(self) -> bool:
-        """Is the Lease ours, or nobody's? One that was emptied under our hands is ours while our term goes on."""
+        """True if the Lease is ours, or without a holder. One that was emptied during our term is ours."""
         return self._is_ours or (self._leads and not self._holder) or now() >= self._seen_at + self._respected_s
 
     @property
     def _respected_s(self) -> float:
-        """How long the Lease as last seen has to be respected after it last changed."""
+        """Seconds for which the Lease as last seen is respected after it last changed."""
         if self._holder:
             return max(self._seen.spec.lease_duration_seconds or 0, self._lease.duration_s)
         if not self._seen.metadata.resource_version or self._is_released:
@@ -286,7 +285,7 @@ class Elector:
         )
 
     def _release(self) -> None:
-        """Let go of the Lease, so that nobody waits for it to run out. Best effort."""
+        """Release the Lease, so that the next leader need not wait until it runs out. Best effort."""
         moment = timestamp(digits=6)
         spec = {"holderIdentity": "", "leaseDurationSeconds": 1, "acquireTime": moment, "renewTime": moment}
         note = {RELEASE: self._number}
@@ -326,13 +325,13 @@ class _Held(msgspec.Struct, frozen=True):
     duration_s: float
 
     def knows(self, number: str, at: float) -> bool:
-        """Is this the holder's number, by a digest that nobody can have put there a moment before?"""
+        """True if this is the holder's number, by a digest that stood there long enough to be the holder's."""
         is_old = at - self.since >= SEEN_BEFORE_S
         return is_old and bool(number) and _digest(number) == self.digest
 
 
 class _Term:
-    """A time of leading. It is over for good once it was found to be: whoever saw that may have stopped working."""
+    """A time of leading. It is over for good once it was found to be, as work may have stopped by then."""
 
     def __init__(self, trusted_until: float) -> None:
         self._trusted_until = trusted_until

@@ -75,7 +75,7 @@ FORMATTERS = {"text": TextFormatter, "json": JsonFormatter}
 
 
 class QueuedHandler(logging.StreamHandler[TextIO]):
-    """Log lines off the road of whoever logs: one thread formats and writes them, in order, and none is lost.
+    """Writes log lines on a thread of its own, in order, so that a call does not wait for them; none is lost.
 
     A line costs its format and a call of the system, and every filter call logs one. Here a caller only appends a
     record. The thread sleeps between two batches, so that it seldom takes the interpreter from a call under way.
@@ -116,7 +116,7 @@ class QueuedHandler(logging.StreamHandler[TextIO]):
                     except Exception:
                         self.handleError(record)
             if lines:
-                with suppress(OSError, ValueError):  # nobody reads the log any more
+                with suppress(OSError, ValueError):  # the reader of the log is gone
                     self.stream.write("".join(lines))
             with suppress(OSError, ValueError):
                 self.stream.flush()
@@ -135,7 +135,7 @@ class QueuedHandler(logging.StreamHandler[TextIO]):
                 time.sleep(PAUSE_S)
                 self.flush()
             self._has_records.clear()
-            if self._records:  # of somebody who saw the event still set
+            if self._records:  # appended while the event was still set
                 self._has_records.set()
 
 
@@ -164,7 +164,7 @@ def configure(
 
 
 def tell_failure(future: Future[None]) -> None:
-    """Log the exception that ended a call on a pool of threads: nobody asks the future."""
+    """Log the exception that ended a call on a pool of threads, whose future is not read."""
     error = None if future.cancelled() else future.exception()
     if error is not None:
         log.error("a call in the background failed", exc_info=error)

@@ -1,7 +1,7 @@
 """The metrics that Prometheus reads from `/metrics`.
 
 Counters and histograms are touched as things happen; everything that can be read off the service's state is read when
-somebody asks, so that it cannot drift. Each service has a registry of its own. Label values come from fixed sets or
+Prometheus asks, so that it cannot drift. Each service has a registry of its own. Label values come from fixed sets or
 from the configuration, never from pods: the number of series is bounded.
 """
 
@@ -39,7 +39,7 @@ class Gauges(msgspec.Struct, frozen=True):
 
 
 class Sampled(msgspec.Struct, frozen=True):
-    """Numbers of the last sample of the cluster, too dear to be counted whenever somebody asks; keys are label values.
+    """Numbers of the last sample of the cluster, too expensive to be counted at each question; keys are label values.
 
     Without a sample there are none.
     """

@@ -33,7 +33,7 @@ class PriorityClass(msgspec.Struct, rename="camel"):
 
 
 class PriorityClasses:
-    """See the module. Without the right to list them, or without an answer, there are none."""
+    """The classes as last listed. Without the right to list them, or without an answer, there are none."""
 
     def __init__(self, kube: KubeClient, clock: Callable[[], float] = time.monotonic) -> None:
         self._kube, self._clock = kube, clock

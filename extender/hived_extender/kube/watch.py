@@ -162,11 +162,11 @@ class Reflector(Generic[T]):
         try:
             listing = self._kube.list_objects(resource.path, resource.item_type, field_selector=resource.field_selector)
             items, version = listing.items, listing.resource_version
-            del listing  # whoever empties the list lets its objects go
+            del listing  # the callee may free the objects as it empties the list
             resource.on_sync(items)
         except BaseException:
             if asked:
-                self._version = ""  # whoever asked still waits
+                self._version = ""  # the caller of `relist` still waits
             raise
         self._version = version
         with self._lock:

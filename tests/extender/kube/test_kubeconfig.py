@@ -127,17 +127,6 @@ def test_certificates_in_the_file_are_kept_where_nobody_else_reads_them(tmp_path
     ]
 
 
-def test_data_of_an_authority_counts_more_than_its_file(tmp_path: Path) -> None:
-    data = base64.b64encode(b"pem").decode()
-    tls = read(tmp_path, None, {"certificate-authority": "ca", "certificate-authority-data": data}).tls
-    assert Path(tls.ca_file).read_text() == "pem"
-
-
-def test_a_certificate_may_be_unverified_and_have_another_name(tmp_path: Path) -> None:
-    tls = read(tmp_path, None, {"insecure-skip-tls-verify": True, "tls-server-name": "other"}).tls
-    assert (tls.is_verified, tls.server_name) == (False, "other")
-
-
 def test_the_options_of_tls_reach_the_connections(tmp_path: Path) -> None:
     pem = tmp_path / "pem"
     pem.write_text("pem")
@@ -268,11 +257,6 @@ def test_a_certificate_of_the_user_counts_more_than_one_of_the_program(tmp_path:
     assert shown(Endpoint(read(tmp_path, user)).way()) == ("Bearer t", "own", "own")
 
 
-def test_a_program_runs_once_until_its_first_call(tmp_path: Path) -> None:
-    Endpoint(read(tmp_path, program(tmp_path, credential(token="x")))).way()
-    assert len(told(tmp_path)) == 1
-
-
 def test_a_token_without_an_expiry_is_renewed_when_it_is_refused(tmp_path: Path) -> None:
     endpoint = Endpoint(read(tmp_path, program(tmp_path, credential(token="old"))))
     refused = endpoint.way()
@@ -322,12 +306,6 @@ def test_a_program_is_told_about_the_cluster_if_it_wants_to_be(tmp_path: Path) -
     read(tmp_path, user, {"extensions": [extension]})
     cluster = told(tmp_path)[0]["spec"]["cluster"]
     assert (cluster["server"], cluster["config"]) == ("https://host:6443/", {"audience": "a"})
-
-
-def test_a_program_gets_its_arguments_and_variables(tmp_path: Path) -> None:
-    user = program(tmp_path, credential(token="x"), before="assert (sys.argv[1:], os.environ['V']) == (['a'], 'v')")
-    user["exec"] |= {"args": ["a"], "env": [{"name": "V", "value": "v"}]}
-    assert read(tmp_path, user).credentials.identity().header == "Bearer x"
 
 
 @pytest.mark.parametrize(
@@ -425,8 +403,8 @@ def test_an_identity_provider_is_checked_against_its_authority_or_public_ones(tm
         assert read(tmp_path, user).credentials.identity().header == f"Bearer {json_web_token(1, 'new')}"
 
 
-def account(folder: Path, monkeypatch: pytest.MonkeyPatch, host: str = "10.0.0.1") -> Path:
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+def account(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     (folder / "ca.crt").write_text("pem")
     (folder / "token").write_text("secret\n")
@@ -452,10 +430,6 @@ def test_a_token_of_a_pod_is_read_anew_by_and_by(tmp_path: Path, monkeypatch: py
     credentials = read_service_account(account(tmp_path, monkeypatch)).credentials
     (tmp_path / "token").write_text("new\n")
     assert credentials.identity().header == "bearer new"
-
-
-def test_the_address_of_a_pods_api_server_may_be_one_of_ipv6(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert read_service_account(account(tmp_path, monkeypatch, "fd00::1")).host == "https://[fd00::1]:443"
 
 
 @pytest.mark.parametrize(("name", "message"), [("token", "Token file"), ("ca.crt", "Cert file")])

@@ -309,7 +309,7 @@ def test_a_wall_clock_that_jumps_by_hours_changes_nothing(
     first, second = replicas(2)
     real_time = time.time
     for hours in (5, -5):
-        monkeypatch.setattr("hived_extender.kube.lease.time.time", lambda hours=hours: real_time() + 3600 * hours)
+        monkeypatch.setattr("hived_extender.kube.clocks.time.time", lambda hours=hours: real_time() + 3600 * hours)
         assert keeps_leading(stepped, first, 0.7)
     assert second.gains == 0
 
