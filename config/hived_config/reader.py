@@ -11,7 +11,7 @@ So a correct file pays nothing for good messages.
 import difflib
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -555,12 +555,12 @@ class Record(ValueKind):
 
 
 class StructOf(Record):
-    """A mapping that is read as a struct, whose fields stand in the order of the keys."""
+    """A mapping that is read as a struct, whose fields stand in the order of the keys. None of these may be null."""
 
     def __init__(
         self, name: str, what: str, description: str, keys: Sequence[Key], struct: type[msgspec.Struct]
     ) -> None:
-        super().__init__(name, what, description, keys)
+        super().__init__(name, what, description, [replace(key, is_nullable=False) for key in keys])
         self._struct = struct
 
     def read(self, reader: Reader, node: yaml.Node) -> Any:

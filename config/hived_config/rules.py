@@ -55,20 +55,11 @@ GRACE_KEYS = (
         "see [time to leave](preemption.md#time-to-leave)",
         DEFAULT.lent_s,
     ),
-    Key(
-        PREEMPTED_KEY,
-        _SECONDS,
-        "the same of a guaranteed pod that is preempted or moved",
-        DEFAULT.preempted_s,
-    ),
+    Key(PREEMPTED_KEY, _SECONDS, "the same of a guaranteed pod that is preempted or moved", DEFAULT.preempted_s),
 )
 
 LENT_OF_VC_KEY = Key(
-    LENT_KEY,
-    _SECONDS,
-    "`lentGraceSeconds` of its opportunistic pods",
-    rule="that of all",
-    is_nullable=False,
+    LENT_KEY, _SECONDS, "`lentGraceSeconds` of its opportunistic pods", rule="that of all", is_nullable=False
 )
 
 
@@ -108,7 +99,6 @@ DEFRAG = StructOf(
             Integer("a whole number of groups", 1),
             "the most groups that may be moved in an hour",
             rule="no limit",
-            is_nullable=False,
         ),
     ),
     Budget,
@@ -175,20 +165,13 @@ QUEUES = StructOf(
     "how jobs wait in queues (a mapping)",
     "Jobs wait as jobs: they are suspended until cells for all of their pods are held.",
     (
-        Key(
-            "enabled",
-            Boolean(),
-            "whether jobs are held back until it is their turn; see [queues](queues.md)",
-            False,
-            is_nullable=False,
-        ),
+        Key("enabled", Boolean(), "whether jobs are held back until it is their turn; see [queues](queues.md)", False),
         Key(
             "policy",
             Choice(QueuePolicy),
             "the order: `hived` reserves a start for the first job and lets others past that do not delay it; "
             "`Priority`, `Block` and `Round` are Kube Queue's",
             QueuePolicy.HIVED,
-            is_nullable=False,
         ),
         Key(
             "halfLifeMinutes",
@@ -196,7 +179,6 @@ QUEUES = StructOf(
             "borrowed use of the past counts in the order of borrowers, half after so long",
             0.0,
             rule="present use alone counts",
-            is_nullable=False,
         ),
         Key(
             "startMinutes",
@@ -204,7 +186,6 @@ QUEUES = StructOf(
             "a job that was let go, and has no pod with a node after so long, goes back to the end of its queue, and "
             "rests: so long, and [longer each time](queued-jobs.md)",
             START_S,
-            is_nullable=False,
         ),
     ),
     Queueing,
@@ -222,28 +203,19 @@ QUEUE_OF_VC = StructOf(
             "whether its guaranteed jobs may run ahead of their turn on idle cells of others, which are taken back; "
             "with a quota tree its `max` decides",
             False,
-            is_nullable=False,
         ),
-        Key(
-            "weight",
-            Number("a number", "a weight above 0"),
-            "of its share of cells that are borrowed",
-            1.0,
-            is_nullable=False,
-        ),
+        Key("weight", Number("a number", "a weight above 0"), "of its share of cells that are borrowed", 1.0),
         Key(
             "maxRunningPerUser",
             Integer("a whole number of jobs", 1),
             "the most jobs of one user of a namespace that run at a time",
             rule="no limit",
-            is_nullable=False,
         ),
         Key(
             "maxWaitingPerUser",
             Integer("a whole number of jobs", 1),
             "the most jobs of one user that take part in the order; others stand aside until some have started",
             rule="no limit",
-            is_nullable=False,
         ),
     ),
     QueueOfVc,

@@ -118,7 +118,6 @@ CERTIFY = _Certify(
             "replay at least so many of the last days of the cluster's own record (`hived serve --record`)",
             0,
             rule="none",
-            is_nullable=False,
         ),
         Key(
             "trace",
@@ -126,24 +125,19 @@ CERTIFY = _Certify(
             "replay the trace in a file of this name",
             "",
             rule="none",
-            is_nullable=False,
         ),
-        Key(
-            "sha256", Text("64 hexadecimal digits", r"[0-9a-f]{64}"), "of that file", "", rule="any", is_nullable=False
-        ),
+        Key("sha256", Text("64 hexadecimal digits", r"[0-9a-f]{64}"), "of that file", "", rule="any"),
         Key(
             "percent",
             Number("a percentage"),
             "by how much the mean delay of a virtual cluster's guaranteed jobs may grow",
             10.0,
-            is_nullable=False,
         ),
         Key(
             "onFailure",
             Choice(OnFailure),
             "`refuse` refuses a configuration that would break a promise; `warn` takes it, and the history says so",
             OnFailure.REFUSE,
-            is_nullable=False,
         ),
     ),
     Demand,
