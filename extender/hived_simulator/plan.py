@@ -258,30 +258,28 @@ def _policies(spec: ClusterSpec, main: Input, options: Options) -> tuple[tuple[P
     policies = [_policy("hived", Kind.HIVED, main, spec, options)]
     specs = {"hived": spec}
     for text in dict.fromkeys(options.against):
-        if text.partition(":")[0] == LENDING:
-            policies.append(_lending(text, main, spec, options))
-            specs[policies[-1].name] = spec
-            continue
-        if is_queue(text):
-            policies.append(_queued(text, main, spec, options))
-            specs[policies[-1].name] = spec
-            continue
-        if text in set(BASELINES):
-            name, kind, configuration, own = text, Kind(text), main, spec
-        elif Path(text).is_file():
-            name, kind, configuration, own = (
-                _free_name(Path(text), specs),
-                Kind.HIVED,
-                _input(Path(text)),
-                load_cluster(text),
-            )
-        else:
-            known = ", ".join((*BASELINES, LENDING, *QUEUES))
-            raise UserError(f"--against {text!r}: expected {known} or the file of a configuration")
-        policies.append(_policy(name, kind, configuration, own, options))
-        specs[name] = own
+        policy, own = _against(text, main, spec, options, specs)
+        policies.append(policy)
+        specs[policy.name] = own
     policies.sort(key=lambda policy: policy.kind is not Kind.PRIVATE)
     return tuple(policies), specs
+
+
+def _against(
+    text: str, main: Input, spec: ClusterSpec, options: Options, taken: dict[str, ClusterSpec]
+) -> tuple[Policy, ClusterSpec]:
+    """The policy that a text names, and its configuration."""
+    if text.partition(":")[0] == LENDING:
+        return _lending(text, main, spec, options), spec
+    if is_queue(text):
+        return _queued(text, main, spec, options), spec
+    if text in set(BASELINES):
+        return _policy(text, Kind(text), main, spec, options), spec
+    if not Path(text).is_file():
+        known = ", ".join((*BASELINES, LENDING, *QUEUES))
+        raise UserError(f"--against {text!r}: expected {known} or the file of a configuration")
+    configuration, own = _input(Path(text)), load_cluster(text)
+    return _policy(_free_name(Path(text), taken), Kind.HIVED, configuration, own, options), own
 
 
 def _policy(name: str, kind: Kind, configuration: Input, spec: ClusterSpec, options: Options) -> Policy:

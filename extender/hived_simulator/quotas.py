@@ -197,7 +197,7 @@ class QuotaCluster(Configured):
         """Cost: that of `find_seats`."""
         reserved = self._reserved.pop(task.group, None)
         if reserved is not None:
-            self._give_back(reserved)
+            self._count(reserved, -1)
         elif (cause := self.lacks_room(task, priority)) is not None:
             return Waits(cause)
         seats = reserved.seats if reserved is not None and self._is_free(reserved.seats) else None
@@ -254,12 +254,9 @@ class QuotaCluster(Configured):
 
     def _take(self, table: dict[str, Seated], seated: Seated) -> None:
         table[seated.task.group] = seated
-        self._book(seated, 1)
+        self._count(seated, 1)
 
-    def _give_back(self, seated: Seated) -> None:
-        self._book(seated, -1)
-
-    def _book(self, seated: Seated, sign: int) -> None:
+    def _count(self, seated: Seated, sign: int) -> None:
         kinds = list(self._types.values())
         is_lent = seated.priority == OPPORTUNISTIC_PRIORITY
         for kind, node, leaves in seated.seats:
@@ -273,7 +270,7 @@ class QuotaCluster(Configured):
         seated = self._seated.pop(task.group, None)
         if seated is None:
             seated = self._reserved.pop(task.group)
-        self._give_back(seated)
+        self._count(seated, -1)
         self._room += 1
         return ()
 
@@ -311,10 +308,10 @@ class QuotaCluster(Configured):
                 if len(seats) < len(seated.seats):
                     evicted.append(name)
                 table[name] = seated._replace(seats=seats)
-                self._book(table[name], 1)
+                self._count(table[name], 1)
         unreserved = [name for name in evicted if name in self._reserved]
         for name in unreserved:
-            self._give_back(self._reserved.pop(name))
+            self._count(self._reserved.pop(name), -1)
         return Displaced(tuple(name for name in evicted if name in self._seated), tuple(unreserved))
 
     def _moved(self, seats: Seats, before: Sequence[tuple[str, Nodes]]) -> Seats:

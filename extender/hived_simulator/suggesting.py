@@ -120,7 +120,7 @@ class Sizes:
             if self.replays >= self.most:
                 raise BudgetError
             self.replays += 1
-            alone = self._with({vc: counts})
+            alone = self.spec({vc: counts})
             vc_of, tell = {job.tenant: vc for job in jobs}, self._tell(self.replays)
             found = run(PrivateClusters(alone), jobs, vc_of, self._manner, tell)
             total_s = sum(self._never_s if one.delay_s is None else one.delay_s for one in found.outcomes)
@@ -136,17 +136,14 @@ class Sizes:
         key = _key(sums)
         if key not in self._fits:
             try:
-                divide(build_topology(self._with(table)))
+                divide(build_topology(self.spec(table)))
                 self._fits[key] = True
             except UserError:
                 self._fits[key] = False
         return self._fits[key]
 
     def spec(self, table: Table) -> ClusterSpec:
-        """The configuration with these cells."""
-        return self._with(table)
-
-    def _with(self, table: Table) -> ClusterSpec:
+        """The configuration with these virtual clusters alone."""
         virtual = {
             vc: replace(
                 self.cluster.virtual_clusters[vc],

@@ -290,13 +290,6 @@ def test_a_mistake_on_the_command_line_is_explained(arguments, message, run, job
     assert result.stderr.startswith(f"Error: {message}")
 
 
-def test_a_cluster_that_cannot_be_reached_is_an_error(job, configuration, kube):
-    arguments = ["submit", job, "--config", configuration, "--api-server", "http://127.0.0.1:1"]
-    result = CliRunner().invoke(main, arguments)
-    assert result.exit_code == 1
-    assert "http://127.0.0.1:1" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [

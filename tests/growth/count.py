@@ -23,8 +23,8 @@ from tests.benchmarks.clusters import GPUS_PER_NODE, NODES_PER_POOL, cluster_spe
 from tests.benchmarks.driver import Driver
 from tests.benchmarks.measure import add_all_nodes, vc_quota
 from tests.benchmarks.workload import HIGH_PRIORITY, LOW_PRIORITY, JobKind, JobSource
-from tests.growth.meter import Meter
 from tests.growth.service import ServiceCount
+from tests.growth.work import Meter
 
 GANG, SMALL_GANG, NODE, GPU = JobKind(128, 8, 0), JobKind(8, 8, 0), JobKind(1, 8, 0), JobKind(1, 1, 0)
 VC = "alpha"

@@ -26,7 +26,7 @@ from hived.values.specs import (
     VirtualCellSpec,
     VirtualClusterSpec,
 )
-from tests.growth.meter import Meter
+from tests.growth.work import Meter
 
 Answer = TypeVar("Answer", Bind, Preempt, Wait)
 

@@ -35,7 +35,7 @@ from tests.benchmarks.serve import NOWHERE, healthy_node
 from tests.benchmarks.web import names_text, pod_text
 from tests.benchmarks.workload import HIGH_PRIORITY, LOW_PRIORITY, Job, JobKind, JobSource
 from tests.extender.machine.by_hand import ByHand
-from tests.growth.meter import Meter
+from tests.growth.work import Meter
 
 GANG, NODE, GPU = JobKind(8, 8, 0), JobKind(1, 8, 0), JobKind(1, 1, 0)
 ROOMY, FULL = "alpha", "gamma"

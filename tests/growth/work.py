@@ -15,7 +15,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import CodeType, FrameType, ModuleType
 from typing import Any
@@ -71,3 +71,19 @@ def _line_counter(work: Work, folders: tuple[str, ...]) -> Callable[..., Any]:
         return trace_line if is_ours[code] else None
 
     return trace_call
+
+
+class Meter:
+    """The cost of operations, in `work`; `packages` are counted besides the core."""
+
+    def __init__(self, *packages: ModuleType) -> None:
+        self.work: dict[str, Work] = {}
+        self._packages = packages
+
+    @contextmanager
+    def counting(self, name: str) -> Iterator[None]:
+        """Count what happens as one operation of this name."""
+        with counted(*self._packages) as work:
+            yield
+        known = asdict(self.work.get(name, work))
+        self.work[name] = Work(**{meter: max(count, known[meter]) for meter, count in asdict(work).items()})

@@ -18,11 +18,6 @@ from hived_simulator.traces.jobs import Trace
 from hived_simulator.traces.reading import NAMES, read_with_format
 from hived_simulator.traces.writing import WRITERS, losses
 
-READING_KEYS = (
-    "node_leaf_cells", "time_zone", "tenant_column", "is_as_placed", "steps_per_s", "throughputs", "columns", "devices",
-)  # fmt: skip
-"""Options of a command line that are those of a reader."""
-
 
 class Duration(click.ParamType[float]):
     """A length of time such as 30m or 1.5d, in seconds."""
@@ -95,7 +90,7 @@ def trace_of(file: str, options: dict[str, Any]) -> Trace:
 def named_trace_of(file: str, options: dict[str, Any]) -> tuple[str, Trace]:
     """The same, with the name of its format."""
     name = options.pop("name_of_format") or ""
-    found = {key: options.pop(key) for key in READING_KEYS}
+    found = {key: options.pop(key) for key in Options.__struct_fields__}
     options_of_reader = Options(**{key: value for key, value in found.items() if value})
     return read_with_format(file, name, options_of_reader, Count(file, "rows"))
 
