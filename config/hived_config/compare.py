@@ -284,24 +284,15 @@ def _pinned_cells(topology: Topology) -> dict[str, tuple[object, ...]]:
 
 
 def _virtual_clusters(configuration: Configuration, topology: Topology) -> dict[str, tuple[object, ...]]:
-    """VC -> everything that the file says of it: preassigned cells in file order, pins, namespaces, placement."""
+    """VC -> everything that the file says of it: preassigned cells in file order, pins, other keys."""
     types = topology.arrays.chain_level
     clusters: dict[str, tuple[object, ...]] = {}
     for name, vc in topology.vc_index.items():
         spec = configuration.cluster.virtual_clusters[name]
         count = len(topology.preassigned[vc]) - len(spec.pinned_cell_ids)
         cells = [_type_of_level(topology, slot) for slot in types[list(topology.preassigned[vc][:count])].tolist()]
-        rules = configuration.rules
-        placement = spec.packs_by_topology, name in rules.packed, spec.combines, spec.spares, rules.moving.of(name)
-        queue = rules.queueing.of(name), rules.grace.lent_of_vc.get(name)
-        clusters[name] = (cells, spec.pinned_cell_ids, _access(configuration, name), placement, queue)
+        clusters[name] = (cells, spec.pinned_cell_ids, _keys_of(configuration, name))
     return clusters
-
-
-def _access(configuration: Configuration, vc: str) -> tuple[object, ...]:
-    """The users of a VC, in an order that does not depend on the file's."""
-    own = configuration.rules.access.virtual_clusters.get(vc, VirtualClusterAccess())
-    return sorted(map(repr, own.namespaces)), own.max_priority
 
 
 def _type_of_level(topology: Topology, chain_level: int) -> str:

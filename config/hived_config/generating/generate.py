@@ -1,6 +1,5 @@
 """Machines -> a configuration as people like to read it: types and nodes on one line each."""
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -89,18 +88,6 @@ def new_cell(cell: Cell, cell_type: str = "") -> NewCell:
     return NewCell(cell.address, cell_type, tuple(map(new_cell, cell.children)))
 
 
-def flow(cell: NewCell) -> str:
-    """A cell in flow style, every text in quotes: so it is JSON as well."""
-    fields = []
-    if cell.cell_type:
-        fields.append(f'"cellType": {json.dumps(cell.cell_type)}')
-    if cell.address:
-        fields.append(f'"cellAddress": {json.dumps(cell.address, ensure_ascii=False)}')
-    if cell.children:
-        fields.append(f'"cellChildren": [{", ".join(map(flow, cell.children))}]')
-    return "{" + ", ".join(fields) + "}"
-
-
 def block(cell: NewCell, indent: str) -> Iterator[str]:
     """A cell as lines."""
     if cell.is_node:
@@ -118,15 +105,15 @@ def block(cell: NewCell, indent: str) -> Iterator[str]:
         yield from block(child, f"{indent}  ")
 
 
-def compact(cell: NewCell) -> str:
-    """A cell in flow style, plain where that is safe; devices are numbers."""
-    fields = [f"cellType: {scalar(cell.cell_type)}"] if cell.cell_type else []
+def compact(cell: NewCell, is_json: bool = False) -> str:
+    """A cell in flow style, plain where that is safe; devices are numbers. JSON has every name and text in quotes."""
+    fields = [("cellType", scalar(cell.cell_type, is_json))] if cell.cell_type else []
     if cell.address:
-        address = cell.address if cell.address.isdecimal() and not cell.is_node else scalar(cell.address)
-        fields.append(f"cellAddress: {address}")
+        is_number = cell.address.isdecimal() and not cell.is_node and not is_json
+        fields.append(("cellAddress", cell.address if is_number else scalar(cell.address, is_json)))
     if cell.children:
-        fields.append(f"cellChildren: [{', '.join(map(compact, cell.children))}]")
-    return "{" + ", ".join(fields) + "}"
+        fields.append(("cellChildren", f"[{', '.join(compact(each, is_json) for each in cell.children)}]"))
+    return "{" + ", ".join(f"{scalar(name, is_json)}: {value}" for name, value in fields) + "}"
 
 
 def vc_lines(shared: Mapping[str, Iterable[Allotment]], names: TypeNames) -> Iterator[str]:

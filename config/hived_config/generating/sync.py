@@ -17,7 +17,7 @@ import yaml
 
 from hived.values.errors import InvariantError, UserError
 from hived_config.chains import Chain
-from hived_config.generating.generate import NewCell, block, compact, flow
+from hived_config.generating.generate import NewCell, block, compact
 from hived_config.generating.machines import (
     NVIDIA_GPU,
     Machine,
@@ -233,7 +233,7 @@ class Nameless:
             cells = self._children(root, taken, root.address)
             lines = [f"{_CHILDREN}:", *(line for cell in cells for line in block(cell, ""))]
             yield from self._add(root.mapping, _CHILDREN, lines, f"[{', '.join(map(compact, cells))}]",
-                                 f"[{', '.join(map(flow, cells))}]")  # fmt: skip
+                                 f"[{', '.join(compact(each, is_json=True) for each in cells)}]")  # fmt: skip
 
     def _children(self, group: NodeGroup, taken: Mapping[NodePlace, str], path: str) -> tuple[NewCell, ...]:
         below = [NewCell(children=self._children(each, taken, path)) for each in group.groups]
@@ -247,8 +247,8 @@ class Nameless:
         return self._names.numbered(f"{PLACEHOLDER}{path or place.node_type}".lower())
 
     def _name(self, mapping: yaml.MappingNode, name: str) -> Iterator[Splice]:
-        quoted = flow(NewCell(name)).removeprefix(f'{{"{_ADDRESS}": ').removesuffix("}")
-        return self._add(mapping, _ADDRESS, [f"{_ADDRESS}: {scalar(name)}"], scalar(name), quoted)
+        plain, quoted = scalar(name), scalar(name, quotes=True)
+        return self._add(mapping, _ADDRESS, [f"{_ADDRESS}: {plain}"], plain, quoted)
 
     def _add(self, mapping: yaml.MappingNode, key: str, lines: list[str], plain: str, quoted: str) -> Iterator[Splice]:
         """Give a cell a key: as `lines` in block style, else on one line, as JSON where its keys are quoted."""
@@ -537,7 +537,8 @@ class _Sync:
         if not self._new:
             return edits
         lines = [line for cell in self._new for line in block(cell, "")]
-        return [*edits, *add(self._text, self._trees.cells, lines, ", ".join(map(flow, self._new)))]
+        flow = ", ".join(compact(cell, is_json=True) for cell in self._new)
+        return [*edits, *add(self._text, self._trees.cells, lines, flow)]
 
     def notes(self) -> Iterator[str]:
         """Notes for people."""
