@@ -5,6 +5,7 @@ event that is there already. A creation whose answer was lost can be repeated.
 """
 
 import hashlib
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -24,6 +25,11 @@ NODE = "Node"
 
 MESSAGE_LIMIT = 1024
 """Bytes; what Kubernetes allows the note of an event."""
+
+BURST, REFILL_S, RESERVE = 25, 300.0, 12
+"""Events that one object may have at once, and seconds until it may have another one, as those of Kubernetes' own
+components; and the events that repeats leave to other words.
+"""
 
 REMEMBERED_EVENTS = 16_384
 _NAME_LIMIT = 253
@@ -56,6 +62,25 @@ class NodeRef(msgspec.Struct, frozen=True):
     def uid(self) -> str:
         """Its name."""
         return self.name
+
+
+class Tokens(msgspec.Struct):
+    """The token bucket of the events about one object, at a moment; by any one clock."""
+
+    left: float
+    at_s: float
+    burst: float = BURST
+    refill_s: float = REFILL_S
+
+    def due_at(self, reserve: float = 0.0) -> float:
+        """When there is a token besides this reserve; -infinity if there is one already."""
+        missing = 1.0 + reserve - self.left
+        return self.at_s + missing * self.refill_s if missing > 0 else -math.inf
+
+    def take(self, now: float) -> None:
+        """Take one."""
+        gained = max(0.0, now - self.at_s) / self.refill_s
+        self.left, self.at_s = min(self.burst, self.left + gained) - 1.0, now
 
 
 class EventsApi(Protocol):

@@ -15,7 +15,7 @@ import msgspec
 
 from hived_extender.jobs.annotations import PREFIX
 from hived_extender.jobs.wire import PodCondition
-from hived_extender.kube.events import NORMAL, WARNING
+from hived_extender.kube.events import BURST, NORMAL, REFILL_S, RESERVE, WARNING, Tokens
 
 CONDITION_TYPE = PREFIX + "CellsAllocated"
 """The condition that we write into the status of pods."""
@@ -105,16 +105,15 @@ class Pace(msgspec.Struct, frozen=True):
 
     A pod waits for `hold_s` seconds before that is told; another reason to wait is told `change_s` after the last one
     at the earliest, the same words every `repeat_s` seconds at most. Tokens: `burst` to begin with, one more every
-    `refill_s`; telling costs one. Repeats leave `reserve` tokens to other words. Burst and refill are those of the
-    event recorder that Kubernetes' own components use.
+    `refill_s`; telling costs one. Repeats leave `reserve` tokens to other words.
     """
 
     hold_s: float = 1.5
     change_s: float = 5.0
     repeat_s: float = 10.0
-    burst: int = 25
-    refill_s: float = 300.0
-    reserve: int = 12
+    burst: int = BURST
+    refill_s: float = REFILL_S
+    reserve: int = RESERVE
 
 
 class Notice(msgspec.Struct):
@@ -177,8 +176,7 @@ class PodNotices:
     is_gone: bool = False
     _waits_since: float = math.inf
     _wait_told_at: float = -math.inf
-    _tokens: float = field(init=False)
-    _at: float = field(init=False)
+    _tokens: Tokens = field(init=False)
     _notices: dict[Reason, Notice] = field(default_factory=dict)
     _told: dict[Reason, tuple[str, float]] = field(default_factory=dict)
     _wanted: Condition | None = None
@@ -187,7 +185,7 @@ class PodNotices:
     _is_settled: bool = False
 
     def __post_init__(self, made_at: float) -> None:
-        self._tokens, self._at = float(self.pace.burst), made_at
+        self._tokens = Tokens(float(self.pace.burst), made_at, self.pace.burst, self.pace.refill_s)
 
     @property
     def notice_count(self) -> int:
@@ -272,8 +270,7 @@ class PodNotices:
         if any(one.reason is not Reason.SCHEDULED for one in notices) or (
             taken.condition is not None and not taken.condition.is_true
         ):
-            gained = (now - self._at) / self.pace.refill_s
-            self._tokens, self._at = min(self.pace.burst, self._tokens + gained) - 1, now
+            self._tokens.take(now)
         return taken
 
     def wrote(self, notices: Sequence[Notice], found: Announced, now: float) -> None:
@@ -317,7 +314,7 @@ class PodNotices:
             return repeat_at
         if notice.reason in _PATIENT:
             repeat_at = max(repeat_at, self._wait_due_at())
-        return max(repeat_at, self._affordable_at(self.pace.reserve + 1 if is_repeat else 1))
+        return max(repeat_at, self._tokens.due_at(self.pace.reserve if is_repeat else 0))
 
     def _condition_due_at(self) -> float:
         wanted = self._wanted
@@ -327,12 +324,8 @@ class PodNotices:
             # That a pod has its cells goes without saying, unless it said the opposite.
             return -math.inf if self._may_be_stored or wanted.reason != ALLOCATED else math.inf
         if wanted.reason == Reason.INVALID_SPEC.value:
-            return self._affordable_at(1)
-        return max(self._wait_due_at(), self._affordable_at(1))
+            return self._tokens.due_at()
+        return max(self._wait_due_at(), self._tokens.due_at())
 
     def _wait_due_at(self) -> float:
         return max(self._waits_since + self.pace.hold_s, self._wait_told_at + self.pace.change_s)
-
-    def _affordable_at(self, tokens: int) -> float:
-        missing = tokens - self._tokens
-        return self._at + missing * self.pace.refill_s if missing > 0 else -math.inf

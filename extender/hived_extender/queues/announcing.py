@@ -18,16 +18,10 @@ import msgspec
 from hived_extender.jobs.job import JobRef, told_with_uid
 from hived_extender.jobs.kinds.gangs import KIND as GANG
 from hived_extender.kube.client import KubeError
-from hived_extender.kube.events import NORMAL, WARNING, EventRecorder, PodRef
+from hived_extender.kube.events import BURST, NORMAL, RESERVE, WARNING, EventRecorder, PodRef, Tokens
 from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT, REFUSED, SUSPENDED, UPGRADED
 
 log = logging.getLogger(__name__)
-
-TOKENS, TOKEN_S = 25.0, 300.0
-"""Events that a job may have at once, and after how many seconds it may have another one."""
-
-KEPT_BACK = 12.0
-"""Tokens that reasons of waiting, which change all the time, leave to other events."""
 
 MOST_JOBS, MOST_NOTES = 16_384, 8
 MOST_PODS = 64
@@ -40,11 +34,10 @@ _TYPES = {EVICTED: WARNING, REFUSED: WARNING}
 
 
 class _Of(msgspec.Struct):
-    """The notes about one job, and its tokens at a moment. One that `was_evicted` has not run since."""
+    """The notes about one job, and its tokens. One that `was_evicted` has not run since."""
 
     job: JobRef
-    tokens: float
-    at_s: float
+    tokens: Tokens
     notes: deque[tuple[str, str]]
     last: tuple[str, str] = ("", "")
     was_evicted: bool = False
@@ -66,7 +59,7 @@ class JobEvents:
 
     def refused(self, job: JobRef, problem: str, now: float) -> None:
         """A job is in no queue, or will never start, until somebody puts this right."""
-        self._note(job, REFUSED, problem, now, kept_back=KEPT_BACK)
+        self._note(job, REFUSED, problem, now, reserve=RESERVE)
 
     def dequeued(self, job: JobRef, queue: str, now: float, *, is_borrowed: bool) -> None:
         """Cells for all pods of a job are held, perhaps again after it was called back."""
@@ -100,7 +93,7 @@ class JobEvents:
 
     def insufficient(self, job: JobRef, text: str, now: float) -> None:
         """A quota refuses the first job of a queue, in Kube Queue's words."""
-        self._note(job, INSUFFICIENT, text, now, kept_back=KEPT_BACK)
+        self._note(job, INSUFFICIENT, text, now, reserve=RESERVE)
 
     def gone(self, key: str) -> None:
         """A job is gone or over: nothing more is said of it."""
@@ -143,21 +136,20 @@ class JobEvents:
                 self._due[key] = None
             return found.job, reason, message
 
-    def _note(self, job: JobRef, reason: str, message: str, now: float, kept_back: float = 0.0) -> None:
+    def _note(self, job: JobRef, reason: str, message: str, now: float, reserve: float = 0.0) -> None:
         with self._lock:
-            self._note_locked(job, reason, message, now, kept_back)
+            self._note_locked(job, reason, message, now, reserve)
 
-    def _note_locked(self, job: JobRef, reason: str, message: str, now: float, kept_back: float) -> None:
+    def _note_locked(self, job: JobRef, reason: str, message: str, now: float, reserve: float) -> None:
         found = self._jobs.get(job.key)
         if found is None:
-            found = self._jobs[job.key] = _Of(job, TOKENS, now, deque(maxlen=MOST_NOTES))
+            found = self._jobs[job.key] = _Of(job, Tokens(BURST, now), deque(maxlen=MOST_NOTES))
             if len(self._jobs) > MOST_JOBS:
                 self._due.pop(self._jobs.popitem(last=False)[0], None)
         self._jobs.move_to_end(job.key)
-        found.tokens = min(TOKENS, found.tokens + max(0.0, now - found.at_s) / TOKEN_S)
-        found.at_s = now
-        if found.last == (reason, message) or found.tokens < 1.0 + kept_back:
+        if found.last == (reason, message) or now < found.tokens.due_at(reserve):
             return
-        found.tokens, found.last = found.tokens - 1.0, (reason, message)
+        found.tokens.take(now)
+        found.last = reason, message
         found.notes.append((reason, message))
         self._due.setdefault(job.key)

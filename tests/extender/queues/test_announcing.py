@@ -6,9 +6,9 @@ from typing import Any
 from hived_extender.jobs.job import JobRef
 from hived_extender.jobs.kinds.gangs import KIND as GANG
 from hived_extender.kube.client import KubeError
-from hived_extender.kube.events import EventRecorder
+from hived_extender.kube.events import BURST, REFILL_S, RESERVE, EventRecorder
 from hived_extender.machine.pods import PodName
-from hived_extender.queues.announcing import KEPT_BACK, MOST_JOBS, MOST_PODS, NEW_S, TOKEN_S, TOKENS, JobEvents
+from hived_extender.queues.announcing import MOST_JOBS, MOST_PODS, NEW_S, JobEvents
 
 
 class Api:
@@ -153,7 +153,7 @@ def test_reasons_that_change_all_the_time_leave_tokens_to_other_events() -> None
     for number in range(100):
         case.events.insufficient(ref(), f"used {number}", 0.0)
         case.write()
-    assert len(case.api.events) == TOKENS - KEPT_BACK
+    assert len(case.api.events) == BURST - RESERVE
     case.events.dequeued(ref(), "a", 0.0, is_borrowed=False)
     assert case.write() == 1
 
@@ -163,8 +163,8 @@ def test_a_job_that_comes_and_goes_has_so_many_events_and_gets_more_with_time() 
     for number in range(100):
         case.events.evicted(ref(), f"a{number}", "", 0.0)
         case.write()
-    assert len(case.api.events) == TOKENS
-    case.events.evicted(ref(), "b", "", TOKEN_S)
+    assert len(case.api.events) == BURST
+    case.events.evicted(ref(), "b", "", REFILL_S)
     assert case.write() == 1
 
 
