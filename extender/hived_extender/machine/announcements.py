@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from hived_extender.jobs.wire import PodCondition
+from hived_extender.kube.clocks import Backoff
 from hived_extender.kube.events import NODE, NodeRef, PodRef, clipped
 from hived_extender.machine.effects import Announce, Outbox
 from hived_extender.machine.notices import ALLOCATED, Announced, Condition, Pace, PodNotices, Reason
@@ -40,8 +41,7 @@ class Announcements:
         self._ready: dict[str, None] = {}
         self._under_way: dict[str, Announce] = {}  # by uid; those of forgotten pods as well
         self._orphan_count = 0
-        self._failure_count = 0
-        self._not_before = -math.inf
+        self._backoff = Backoff(BACKOFF_INITIAL_S, BACKOFF_LONGEST_S)
 
     # News
 
@@ -160,11 +160,9 @@ class Announcements:
     def wrote(self, effect: Announce, found: Announced) -> None:
         """The result of a write; the rest goes back to the notices of its pod."""
         if found.is_away:
-            wait_s = min(BACKOFF_LONGEST_S, BACKOFF_INITIAL_S * 2 ** min(self._failure_count, 10))
-            self._not_before = self._outbox.now.at + wait_s
-            self._failure_count += 1
+            self._backoff.failed(self._outbox.now.at)
         else:
-            self._failure_count, self._not_before = 0, -math.inf
+            self._backoff.succeeded()
         uid = effect.pod.uid
         if self._under_way.get(uid) is effect:
             del self._under_way[uid]
@@ -208,8 +206,8 @@ class Announcements:
         """Write what is due, as far as may be under way at once."""
         now = self._outbox.now.at
         while self._ready and len(self._under_way) + self._orphan_count < AT_ONCE:
-            if now < self._not_before:
-                self._outbox.timers.set(AWAY, self._not_before)
+            if now < self._backoff.at_s:
+                self._outbox.timers.set(AWAY, self._backoff.at_s)
                 return
             uid = next(iter(self._ready))
             del self._ready[uid]

@@ -23,6 +23,7 @@ from hived.values.specs import BindInfo, PodRequest, PodSpec
 from hived_extender.api.defrag import MoveState, MovingReport, PlannedPod
 from hived_extender.jobs.dialects.description import GangKey
 from hived_extender.kube.client import KubeError
+from hived_extender.kube.clocks import Backoff
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.machine.announcements import Announcements
 from hived_extender.machine.cluster_cache import ClusterCache
@@ -53,7 +54,7 @@ class _Move:
         self.state = PENDING
         self.spec: PodSpec | None = None
         self.namespace = ""
-        self.left: dict[str, float] = {}  # pods that have not left, by uid: how long to wait after the next refusal
+        self.left: dict[str, Backoff] = {}  # pods that have not left, by uid
         self.stand_ins = StandIns()
 
     @property
@@ -232,10 +233,8 @@ class Moves:
         move = next((one for one in self._moves if effect.pod.uid in one.left), None)
         if error is None or move is None or not is_current or (isinstance(error, KubeError) and error.is_not_found):
             return
-        wait_s = move.left[effect.pod.uid]
-        move.left[effect.pod.uid] = min(2 * wait_s, LONGEST_WAIT_S)
         log.warning("pod not evicted", extra={"fields": {"pod": effect.pod.key, "reason": str(error)}})
-        self._outbox.wake_in((AGAIN, effect.pod.uid), wait_s)
+        self._outbox.wake_in((AGAIN, effect.pod.uid), move.left[effect.pod.uid].failed())
 
     def forget_all(self, reason: str) -> None:
         """The state is gone, and what was held with it."""
@@ -382,7 +381,7 @@ def _check(core: Core, move: _Move, pods: PodTable, movable: Collection[str]) ->
     if group.spec.virtual_cluster not in movable and not all(one.progress.may_move for one in records):
         raise UserError(f"{order.group} does not allow to be moved any more", 409)
     move.spec, move.namespace = group.spec, records[0].namespace
-    move.left = {record.uid: FIRST_WAIT_S for record in records}
+    move.left = {record.uid: Backoff(FIRST_WAIT_S, LONGEST_WAIT_S) for record in records}
 
 
 def _own_info(becomes: BindInfo, request: PodRequest) -> BindInfo:

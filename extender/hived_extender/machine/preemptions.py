@@ -28,6 +28,7 @@ from hived_extender.jobs.job import parts_of, told_with_uid
 from hived_extender.jobs.progress import seconds_of, write_time
 from hived_extender.jobs.wire import MetaPod, MetaVictims, PreemptResult
 from hived_extender.kube.client import KubeError
+from hived_extender.kube.clocks import Backoff
 from hived_extender.machine.announcements import Announcements
 from hived_extender.machine.certificates import NEVER_PREEMPTS, NOBODY_HELPS, OTHERS_LEAVE
 from hived_extender.machine.cluster_cache import ClusterCache
@@ -97,7 +98,7 @@ class _Victim(msgspec.Struct, eq=False):
     winner: str = ""
     until_s: float | None = None
     refused_at: float = math.inf
-    wait_s: float = FIRST_WAIT_S
+    backoff: Backoff = msgspec.field(default_factory=lambda: Backoff(FIRST_WAIT_S, LONGEST_WAIT_S))
     is_asked: bool = False
     requests: tuple[PodRequest, ...] = ()
 
@@ -536,13 +537,12 @@ class Preemptions:
         else:
             victim.until_s = None  # nobody knows how long the API server fails
         self._metrics.evictions.labels("refused").inc()
-        fields = {"pod": victim.record.key, "reason": str(error), "wait_s": victim.wait_s}
+        fields = {"pod": victim.record.key, "reason": str(error), "wait_s": victim.backoff.failed()}
         log.warning("victim not evicted", extra={"fields": fields})
         if victim.preemptor is not None:
             text = f"{victim.record.key} cannot be evicted: {error}"
             self._announcements.say(victim.preemptor, Reason.PREEMPTION_BLOCKED, text)
-        self._outbox.wake_in((TIMER, victim.record.uid), victim.wait_s)
-        victim.wait_s = min(2 * victim.wait_s, LONGEST_WAIT_S)
+        self._outbox.wake_in((TIMER, victim.record.uid), victim.backoff.wait_s)
 
     def _has_to_leave(self, victim: _Victim) -> bool:
         core, uid = self._cache.core, victim.record.uid
