@@ -72,19 +72,6 @@ def _or_none(text: str) -> str:
     return text or "<none>"
 
 
-def _pod_cells(pod: View) -> Cells:
-    containers = pod.status.container_statuses
-    ready = f"{sum(one.ready for one in containers)}/{len(pod.spec.containers)}"
-    restarts = str(sum(one.restart_count for one in containers))
-    wide = [
-        _or_none(pod.status.pod_ip),
-        _or_none(pod.spec.node_name),
-        _or_none(pod.status.nominated_node_name),
-        "<none>",
-    ]
-    return [pod.metadata.name, ready, _pod_state(pod), restarts, age(pod.metadata.creation_timestamp), *wide]
-
-
 def _pod_state(pod: View) -> str:
     if pod.metadata.deletion_timestamp:
         return "Terminating"
@@ -97,84 +84,98 @@ def _pod_state(pod: View) -> str:
     return str(pod.status.reason or pod.status.phase or "Unknown")
 
 
-def _node_cells(node: View) -> Cells:
+def _node_state(node: View) -> str:
     ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "Unknown")
-    states = (
-        ["Ready" if ready == "True" else "NotReady"] if ready != "Unknown" or node.status.conditions else ["Unknown"]
-    )
-    if node.spec.unschedulable:
-        states.append("SchedulingDisabled")
+    is_known = ready != "Unknown" or node.status.conditions
+    state = ("Ready" if ready == "True" else "NotReady") if is_known else "Unknown"
+    return ",".join((state, "SchedulingDisabled") if node.spec.unschedulable else (state,))
+
+
+def _node_roles(node: View) -> str:
     prefix = "node-role.kubernetes.io/"
-    roles = ",".join(sorted(key.removeprefix(prefix) for key in node.metadata.labels if key.startswith(prefix)))
-    internal_ip = next((one.address for one in node.status.addresses if one.type == "InternalIP"), "")
-    info = node.status.node_info
-    return [
-        node.metadata.name,
-        ",".join(states),
-        _or_none(roles),
-        age(node.metadata.creation_timestamp),
-        info.kubelet_version,
-        _or_none(internal_ip),
-        "<none>",
-        info.os_image or "<unknown>",
-        info.kernel_version or "<unknown>",
-        info.container_runtime_version or "<unknown>",
-    ]
+    return _or_none(
+        ",".join(sorted(key.removeprefix(prefix) for key in node.metadata.labels if key.startswith(prefix)))
+    )
 
 
-def _event_cells(event: View) -> Cells:
-    about = event.involved_object
-    first = event.first_timestamp or event.event_time
-    last = event.series.last_observed_time if event.series else event.last_timestamp or first
-    count = event.series.count if event.series else event.count or 1
+def _node_address(node: View) -> str:
+    return _or_none(next((one.address for one in node.status.addresses if one.type == "InternalIP"), ""))
+
+
+def _event_source(event: View) -> str:
     source = event.source.component or event.reporting_component
-    return [
-        age(last),
-        event.type,
-        event.reason,
-        f"{about.kind.lower()}/{about.name}",
-        event.message.strip(),
-        about.field_path,
-        ", ".join(part for part in (source, event.source.host) if part),
-        age(first),
-        count,
-        event.metadata.name,
-    ]
+    return ", ".join(part for part in (source, event.source.host) if part)
 
 
-def _columns(plain: str, wide: str = "") -> list[Body]:
-    """Columns from their names, each with its type after a colon if that is no string; `wide` ones are for -o wide."""
+def _first_seen(event: View) -> str:
+    return str(event.first_timestamp or event.event_time)
+
+
+def _last_seen(event: View) -> str:
+    return str(event.series.last_observed_time if event.series else event.last_timestamp or _first_seen(event))
+
+
+Column = tuple[str, Callable[[Any], Any]]
+
+
+def _table(*plain: Column, wide: Iterable[Column] = ()) -> Printer:
+    """A printer of columns: each its name, with a type after a colon if it is no string, and its cell of a view.
+
+    The `wide` ones are for -o wide.
+    """
     columns: list[Body] = []
-    for priority, names in enumerate((plain, wide)):
-        for text in filter(None, names.split(", ")):
+    for priority, some in enumerate((plain, wide := tuple(wide))):
+        for text, _ in some:
             name, _, kind = text.partition(":")
             form = "name" if name == "Name" else ""
             column = {"name": name, "type": kind or "string", "format": form, "description": name, "priority": priority}
             columns.append(column)
-    return columns
-
-
-POD = Printer(_columns("Name, Ready, Status, Restarts, Age", "IP, Node, Nominated Node, Readiness Gates"), _pod_cells)
-NODE = Printer(
-    _columns(
-        "Name, Status, Roles, Age, Version", "Internal-IP, External-IP, OS-Image, Kernel-Version, Container-Runtime"
-    ),
-    _node_cells,
-)
-EVENT = Printer(
-    _columns("Last Seen, Type, Reason, Object, Message", "Subobject, Source, First Seen, Count:integer, Name"),
-    _event_cells,
-)
-
-
-def _table(*columns: tuple[str, Callable[[Any], Any]], wide: str = "") -> Printer:
-    """A printer of columns, each with the function from a view to its cell; those named in `wide` are for -o wide."""
-    plain = [name for name, _ in columns if name.partition(":")[0] != wide]
-    return Printer(_columns(", ".join(plain), wide), lambda view: [cell(view) for _, cell in columns])
+    return Printer(columns, lambda view: [cell(view) for _, cell in (*plain, *wide)])
 
 
 _NAME = ("Name", lambda one: one.metadata.name)
 _AGE = ("Age", lambda one: age(one.metadata.creation_timestamp))
+POD = _table(
+    _NAME,
+    ("Ready", lambda pod: f"{sum(one.ready for one in pod.status.container_statuses)}/{len(pod.spec.containers)}"),
+    ("Status", _pod_state),
+    ("Restarts", lambda pod: str(sum(one.restart_count for one in pod.status.container_statuses))),
+    _AGE,
+    wide=(
+        ("IP", lambda pod: _or_none(pod.status.pod_ip)),
+        ("Node", lambda pod: _or_none(pod.spec.node_name)),
+        ("Nominated Node", lambda pod: _or_none(pod.status.nominated_node_name)),
+        ("Readiness Gates", lambda pod: "<none>"),
+    ),
+)
+NODE = _table(
+    _NAME,
+    ("Status", _node_state),
+    ("Roles", _node_roles),
+    _AGE,
+    ("Version", lambda node: node.status.node_info.kubelet_version),
+    wide=(
+        ("Internal-IP", _node_address),
+        ("External-IP", lambda node: "<none>"),
+        ("OS-Image", lambda node: node.status.node_info.os_image or "<unknown>"),
+        ("Kernel-Version", lambda node: node.status.node_info.kernel_version or "<unknown>"),
+        ("Container-Runtime", lambda node: node.status.node_info.container_runtime_version or "<unknown>"),
+    ),
+)
+EVENT = _table(
+    ("Last Seen", lambda event: age(_last_seen(event))),
+    ("Type", lambda event: event.type),
+    ("Reason", lambda event: event.reason),
+    ("Object", lambda event: f"{event.involved_object.kind.lower()}/{event.involved_object.name}"),
+    ("Message", lambda event: event.message.strip()),
+    wide=(
+        ("Subobject", lambda event: event.involved_object.field_path),
+        ("Source", _event_source),
+        ("First Seen", lambda event: age(_first_seen(event))),
+        ("Count:integer", lambda event: event.series.count if event.series else event.count or 1),
+        _NAME,
+    ),
+)
 PLAIN = _table(_NAME, _AGE)
 NAMESPACE = _table(_NAME, ("Status", lambda one: one.status.phase), _AGE)
 LEASE = _table(_NAME, ("Holder", lambda one: one.spec.holder_identity), _AGE)
@@ -215,8 +216,7 @@ VOLCANO_POD_GROUP = _table(
     ("minMember:integer", lambda one: one.spec.min_member),
     ("Runnings:integer", lambda one: one.status.running),
     _AGE,
-    ("Queue", lambda one: one.spec.queue),
-    wide="Queue",
+    wide=(("Queue", lambda one: one.spec.queue),),
 )
 
 
