@@ -136,7 +136,7 @@ class Connection(HttpToolsProtocol):
         self._unread_size = 0
         self.is_awaiting_head = False
         self._begun = self._headed = self._received = self._answered = 0
-        self._has_headers_under_way = False
+        self._has_headers_under_way = self._is_deaf = False
         self._head_size = self._counted_size = 0
         self._refusal = ""
 
@@ -161,6 +161,8 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come: parts of requests, or many of them."""
+        if self._is_deaf:
+            return
         if self._begun == self._answered:
             self._await_head()
         super().data_received(data)
@@ -195,9 +197,14 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Its head is there. Raises RefusedHeadError, which is answered with 400."""
+        if self._begun - self._answered > PIPELINE_LIMIT + 1:
+            self._is_deaf, self.cycle.keep_alive = True, False  # the request before was the last
+            return
         self._refusal = self._why_refused()
         if self._refusal:
             raise RefusedHeadError(self._refusal)
+        if self.parser.get_http_version() == "1.0":
+            self.expect_100_continue = False  # such a client takes it for the answer
         super().on_headers_complete()
         self.headers = []  # for what comes after the body: it was not there when access was decided
         if self.parser.should_upgrade():
@@ -209,11 +216,15 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         """A piece of its body; headers may come after the last one."""
+        if self._is_deaf:
+            return
         super().on_body(body)
         self._has_headers_under_way, self._head_size = True, 0
 
     def on_message_complete(self) -> None:
         """The request is there as a whole."""
+        if self._is_deaf:
+            return
         super().on_message_complete()
         self._has_headers_under_way = False
         self._received += 1
@@ -276,8 +287,6 @@ class Connection(HttpToolsProtocol):
         once = [name for name, _ in self.headers if name in ONCE]
         if len(once) > len(set(once)):
             return f"the request has several {max(once, key=once.count).decode().title()} headers"
-        if self._begun - self._answered > PIPELINE_LIMIT + 1:
-            return "too many requests ahead of their answers"
         if self.parser.should_upgrade() and any(name in OF_BODIES and value != b"0" for name, value in self.headers):
             # the parser skips the body
             return "the request has a body and an Upgrade header: send it without, as curl --http1.1 does"
