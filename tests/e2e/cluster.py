@@ -14,7 +14,7 @@ from hived.values.specs import ClusterSpec
 from hived_config.loader import load_cluster
 from hived_extender.deploy.installation import NAMESPACE
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.reconfiguration.stores import TEXT_KEY
+from hived_extender.reconfiguration.versions import TEXT_KEY
 from hived_jobs.configuration import publish
 from hived_lab.embedded.nodes import machines_of
 from tests.e2e.certificates import LOOPBACK

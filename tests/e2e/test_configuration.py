@@ -13,7 +13,7 @@ from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.client.inspection import ConfigClient, Inspector
 from hived_extender.deploy.installation import NAMESPACE
 from hived_extender.kube.client import KubeClient
-from hived_extender.reconfiguration.stores import REFUSED, TEXT_KEY, VERSIONS_KEY
+from hived_extender.reconfiguration.versions import REFUSED, TEXT_KEY, VERSIONS_KEY
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import RealCluster
 from tests.e2e.failures.working_cluster import redirected

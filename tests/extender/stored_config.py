@@ -8,7 +8,8 @@ from hived_config.loader import load_text
 from hived_extender.kube.client import KubeClient
 from hived_extender.machine.service import Service
 from hived_extender.reconfiguration.configurations import Configurations, InForce
-from hived_extender.reconfiguration.stores import ConfigMapStore, Origin, Store, Stored, Version
+from hived_extender.reconfiguration.stores import ConfigMapStore, Origin, Store
+from hived_extender.reconfiguration.versions import Stored, Version
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.machine.small_cluster import CONFIG, cluster_spec
 

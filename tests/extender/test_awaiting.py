@@ -18,7 +18,8 @@ from hived_extender.http import server
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.lease import LeaseName
 from hived_extender.machine import leadership
-from hived_extender.reconfiguration.stores import TEXT_KEY, ConfigMapName
+from hived_extender.reconfiguration.stores import ConfigMapName
+from hived_extender.reconfiguration.versions import TEXT_KEY
 from hived_extender.running import start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.processes import free_port

@@ -10,7 +10,8 @@ from hived_extender.deploy.installation import CONFIG as CONFIG_MAP
 from hived_extender.deploy.installation import NAMESPACE
 from hived_extender.groundwork import LOOPBACK
 from hived_extender.kube.client import KubeClient
-from hived_extender.reconfiguration.stores import TEXT_KEY, ConfigMapName
+from hived_extender.reconfiguration.stores import ConfigMapName
+from hived_extender.reconfiguration.versions import TEXT_KEY
 from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.parts import MadeOfParts

@@ -24,7 +24,8 @@ from hived_extender.jobs.wire import Node, Pod
 from hived_extender.kube.client import NODES, KubeClient
 from hived_extender.kube.metrics import Metrics
 from hived_extender.machine.service import Service
-from hived_extender.reconfiguration.stores import ConfigMapStore, Stored
+from hived_extender.reconfiguration.stores import ConfigMapStore
+from hived_extender.reconfiguration.versions import Stored
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.http_proxy import HttpProxy, Side
 from tests.expecting import expect_soon

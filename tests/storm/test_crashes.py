@@ -12,7 +12,8 @@ from hived_config.loader import load_text
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration import configurations, stores
-from hived_extender.reconfiguration.stores import ConfigMapName, ConfigMapStore, Stored, Version
+from hived_extender.reconfiguration.stores import ConfigMapName, ConfigMapStore
+from hived_extender.reconfiguration.versions import Stored, Version
 from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.http_proxy import Hold, HttpProxy, Side

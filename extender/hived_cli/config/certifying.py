@@ -17,7 +17,7 @@ from hived_extender.api.certificates import PERCENT, Certificate, CertifiedTrace
 from hived_extender.api.configuration import Config
 from hived_extender.client.inspection import Inspector
 from hived_extender.reconfiguration.certified import not_demanded, why_not
-from hived_extender.reconfiguration.stores import waiver
+from hived_extender.reconfiguration.versions import waiver
 
 
 def drawn(certificate: Certificate) -> str:

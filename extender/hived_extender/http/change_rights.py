@@ -17,7 +17,8 @@ from hived_extender.jobs.annotations import PREFIX
 from hived_extender.kube.client import KubeError
 from hived_extender.queues.answering import QueueAnswers
 from hived_extender.reconfiguration.configurations import Configurations
-from hived_extender.reconfiguration.stores import ConfigMapStore, Store, Version
+from hived_extender.reconfiguration.stores import ConfigMapStore, Store
+from hived_extender.reconfiguration.versions import Version
 
 OF_A_FILE = {"group": PREFIX.rstrip("/"), "resource": "configurations"}
 """`resourceAttributes` of the right to change queues and move groups, where the configuration is a file."""

@@ -8,7 +8,7 @@ import msgspec
 
 from hived_config.settings import Demand, OnFailure
 from hived_extender.api.certificates import PERCENT, REPORTED, SIZE_LIMIT, Certificate, CertifiedTrace
-from hived_extender.reconfiguration.stores import digest
+from hived_extender.reconfiguration.versions import digest
 
 REFUSED_SHOWN = 3
 """Broken promises that a refusal names."""

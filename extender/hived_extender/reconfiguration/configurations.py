@@ -46,16 +46,8 @@ from hived_extender.reconfiguration.change import (
     configure,
     tell_affected,
 )
-from hived_extender.reconfiguration.stores import (
-    CommitConflict,
-    NoAnswer,
-    Origin,
-    Refusal,
-    Snapshot,
-    Stored,
-    Version,
-    with_version,
-)
+from hived_extender.reconfiguration.stores import CommitConflict, NoAnswer, Origin, Snapshot
+from hived_extender.reconfiguration.versions import Refusal, Stored, Version, with_version
 
 log = logging.getLogger(__name__)
 

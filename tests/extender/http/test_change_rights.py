@@ -16,7 +16,8 @@ from hived_extender.http.change_rights import ConfigPushes, MayDo
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.reconfiguration.configurations import Refused
-from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store, Stored, Version
+from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Store
+from hived_extender.reconfiguration.versions import Stored, Version
 from tests.extender.http.secured import ReviewServer
 from tests.extender.machine.small_cluster import CONFIG, SmallCluster
 from tests.extender.stored_config import FIRST, api_server, begun, configurations_of

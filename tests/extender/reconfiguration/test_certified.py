@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from hived_config.settings import Demand, OnFailure
 from hived_extender.api.certificates import Certificate, CertifiedTrace, CertifiedVc
 from hived_extender.reconfiguration.certified import why_not
-from hived_extender.reconfiguration.stores import digest
+from hived_extender.reconfiguration.versions import digest
 
 OLD, NEW = "old", "new"
 RECORD = CertifiedTrace("record", "f" * 64, 3, days=14)

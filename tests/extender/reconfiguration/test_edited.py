@@ -9,7 +9,8 @@ import pytest
 
 from hived_extender.kube.client import KubeClient, pod_path
 from hived_extender.reconfiguration import configurations, stores
-from hived_extender.reconfiguration.stores import ALLOW_DOWNGRADE, ALLOW_UNCERTIFIED, REFUSED, TEXT_KEY, ConfigMapName
+from hived_extender.reconfiguration.stores import ConfigMapName
+from hived_extender.reconfiguration.versions import ALLOW_DOWNGRADE, ALLOW_UNCERTIFIED, REFUSED, TEXT_KEY
 from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.pods import POD_LIST, pod

@@ -16,7 +16,8 @@ from hived_extender.client.inspection import ConfigClient, Inspector, PushAnswer
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.lease import LeaseName
 from hived_extender.reconfiguration import configurations
-from hived_extender.reconfiguration.stores import TEXT_KEY, ConfigMapName, decode
+from hived_extender.reconfiguration.stores import ConfigMapName
+from hived_extender.reconfiguration.versions import TEXT_KEY, decode
 from hived_extender.running import Extender, start_extender
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.e2e.pods import POD_LIST, pod

@@ -10,19 +10,10 @@ from hived.values.errors import InvariantError, UserError
 from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
-from hived_extender.reconfiguration import stores
+from hived_extender.reconfiguration import stores, versions
 from hived_extender.reconfiguration.configurations import Refused
-from hived_extender.reconfiguration.stores import (
-    KEPT,
-    SIZE_LIMIT,
-    TEXT_KEY,
-    ConfigMapStore,
-    FileStore,
-    Snapshot,
-    Stored,
-    file_origin,
-    with_version,
-)
+from hived_extender.reconfiguration.stores import ConfigMapStore, FileStore, Snapshot, file_origin
+from hived_extender.reconfiguration.versions import KEPT, SIZE_LIMIT, TEXT_KEY, Stored, with_version
 from tests.extender.machine.small_cluster import CONFIG, SmallCluster, spec_text
 from tests.extender.reconfiguration.test_versions import noise
 from tests.extender.stored_config import FIRST, api_server, begun, configurations_of
@@ -149,7 +140,7 @@ def test_a_refusal_that_there_is_no_room_for_is_not_tried_again(store: Disturbed
 def test_a_write_without_an_answer_that_has_happened_is_found_out_also_when_old_versions_went(
     store: Disturbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stores, "SIZE_LIMIT", SIZE_LIMIT // 20)
+    monkeypatch.setattr(versions, "SIZE_LIMIT", SIZE_LIMIT // 20)
     stored = Stored("")
     for number in range(KEPT):
         stored = with_version(stored, noise(3_000, number), who="", when="", why="")

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived_extender.api.certificates import Certificate, CertifiedTrace, CertifiedVc
-from hived_extender.reconfiguration import stores
-from hived_extender.reconfiguration.stores import (
+from hived_extender.reconfiguration import versions
+from hived_extender.reconfiguration.versions import (
     ALLOW_UNCERTIFIED,
     KEPT,
     TEXT_KEY,
@@ -71,7 +71,7 @@ def test_the_last_versions_are_kept_and_numbers_go_on() -> None:
 
 
 def test_fewer_are_kept_where_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "SIZE_LIMIT", 50_000)
+    monkeypatch.setattr(versions, "SIZE_LIMIT", 50_000)
     stored = Stored("")
     for number in range(KEPT):
         stored = with_version(stored, noise(3_000, number), who="", when="", why="")
@@ -112,7 +112,7 @@ def test_what_cannot_be_read_is_said(config_map: dict[str, Any], message: str) -
 
 
 def test_versions_that_would_fill_the_memory_are_not_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "UNPACKED_LIMIT", 70_000)
+    monkeypatch.setattr(versions, "UNPACKED_LIMIT", 70_000)
     with pytest.raises(UserError, match="is not whole"):
         decode(packed(bytes(70_001)))
 
