@@ -19,7 +19,6 @@ from math import ceil
 
 import msgspec
 
-from hived.cells.layout import build_topology
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PhysicalCellSpec
 from hived_config.quantities import exact
@@ -140,6 +139,8 @@ class Refusals:
             resource: [leaf_type for leaf_type, each in means.items() if each == resource]
             for resource in rules.refused_in(cluster)
         }
+        from hived.cells.layout import build_topology  # noqa: PLC0415  # loads numpy, which `hived submit` does without
+
         self._nodes = frozenset(build_topology(cluster).node_names if self._types else ())
         self._node_labels = rules.node_labels
         self._names = names_for(rules.scheduler_names, cluster.virtual_clusters)
