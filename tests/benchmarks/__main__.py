@@ -1,59 +1,142 @@
 """How fast it is, from 128 to 16,384 nodes: `python -m tests.benchmarks`, or `make bench`.
 
-Progress goes to stderr, the table to stdout. docs/performance.md explains the rows.
+Progress goes to stderr, the table to stdout. docs/performance.md explains the rows. Each part of each size is measured
+by a process of its own, which is called with the name of the part. So the memory of one size is not in the next.
 """
 
 import argparse
+import cProfile
 import json
 import os
+import pstats
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.clusters import NODES_PER_POOL
-from tests.benchmarks.figures import Summary
-from tests.benchmarks.first_start import first_start_s
-from tests.benchmarks.machine import describe_machine
-from tests.benchmarks.reference import Reference, ReferenceError, read_reference
-from tests.benchmarks.report import reference_table, row_names, table, target_table
-from tests.benchmarks.run import CLOCKS, RULES
-from tests.benchmarks.targets import missed
-from tests.benchmarks.web import START_REPEATS
+from hived.values.specs import Rules
+from hived_extender.warm import compile_kernels
+from tests.benchmarks.core import Measurement, RefusedNodes
+from tests.benchmarks.load import GPUS_PER_NODE, NODES_PER_POOL, config_text
+from tests.benchmarks.process import describe_machine
+from tests.benchmarks.switching import SwitchMeasurement
+from tests.benchmarks.table import ALL_SIZES, FileError, Other, Summary, missed, read_other, row_names, table
+from tests.benchmarks.web import START_REPEATS, WatchedMeasurement, WebMeasurement
+from tests.programs import HIVED
 
-ALL_SIZES = (128, 1024, 4096, 16384)
 MOST_SWITCHING = 1024
 """Nodes up to which changes of the configuration are measured: with 100,000 pods that would take minutes."""
 
+PARTS = ("core", "web", "watched", "switch", "profile")
+CLOCKS = {"wall": time.perf_counter_ns, "cpu": time.thread_time_ns}
+RULES = {"hived": Rules.HIVED, "2": Rules.BETTER}
+PROFILE_LINES = 30
+LONGEST_S, CHECK_S = 900.0, 0.02
+
+
+def measure_part(options: argparse.Namespace) -> dict[str, Summary]:
+    """One part at one size, in this process."""
+    compile_kernels()
+    [node_count] = options.nodes
+    rules, clock = RULES[options.rules], CLOCKS[options.clock]
+
+    def progress(text: str) -> None:
+        print(f"{node_count:>6} nodes: {text}", file=sys.stderr, flush=True)
+
+    if options.part == "web":
+        return WebMeasurement(node_count, options.seed, progress, options.starts, rules).run().summaries()
+    if options.part == "switch":
+        return SwitchMeasurement(node_count, options.seed, progress, rules).run().summaries()
+    if options.part == "watched":
+        return WatchedMeasurement(node_count, options.seed, progress, rules).run().summaries()
+    measurement = Measurement(node_count, options.seed, progress, clock, rules)
+    if options.part == "profile":
+        profile(measurement)
+        return {}
+    figures = measurement.run()
+    figures.add(RefusedNodes(node_count, options.seed, progress, clock, rules).run())
+    return figures.summaries()
+
+
+def profile(measurement: Measurement) -> None:
+    """Where the time of the mixed load goes, function by function, on stderr; kernels count as their callers."""
+    measurement.start()
+    profiler = cProfile.Profile()
+    profiler.runcall(measurement.fill, measurement.node_count * GPUS_PER_NODE)
+    pstats.Stats(profiler, stream=sys.stderr).strip_dirs().sort_stats("tottime").print_stats(PROFILE_LINES)
+
 
 def measure(part: str, node_count: int, options: argparse.Namespace) -> dict[str, Summary]:
-    """Run one part in a process of its own; exits with a message if it fails."""
-    command = [sys.executable, "-m", "tests.benchmarks.run", part, "--nodes", str(node_count)]
+    """One part at one size, in a process of its own; exits with a message if it fails."""
+    command = [sys.executable, "-m", "tests.benchmarks", "--part", part, "--nodes", str(node_count)]
     command += ["--seed", str(options.seed), "--clock", options.clock, "--starts", str(options.starts)]
-    command += ["--rules", options.rules]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    done = subprocess.run([*command, "--rules", options.rules], stdout=subprocess.PIPE, check=False)
     if done.returncode:
         sys.exit(f"measuring {part} at {node_count} nodes failed")
     summaries: dict[str, Summary] = json.loads(done.stdout)
     return summaries
 
 
-def compile_from_nothing() -> float:
-    """Seconds that it takes to compile all kernels, in a process of its own."""
+def cold(node_count: int) -> dict[str, Summary]:
+    """Seconds of the first start after an installation, and of compiling all kernels from nothing."""
     with tempfile.TemporaryDirectory(prefix="hived-bench-") as folder:
-        started = time.perf_counter()
-        subprocess.run(
-            [sys.executable, "-m", "hived_extender.warm"], env=os.environ | {"NUMBA_CACHE_DIR": folder}, check=True
-        )
-        return time.perf_counter() - started
+        config = Path(folder, "hived.yaml")
+        config.write_text(config_text(node_count))
+        caches = {"HOME": folder, "XDG_CACHE_HOME": folder, "NUMBA_CACHE_DIR": str(Path(folder, "kernels"))}
+        first = _timed(lambda: _start_embedded(config, os.environ | caches))
+    with tempfile.TemporaryDirectory(prefix="hived-bench-") as folder:
+        compiling = _timed(lambda: _warm(os.environ | {"NUMBA_CACHE_DIR": folder}))
+    return {"process/first": {"value": first}, "process/compile": {"value": compiling}}
 
 
-def figures_of(report: dict[str, Any]) -> dict[int, dict[str, Summary]]:
-    """Figures by size from what `--json` wrote."""
-    return {int(count): rows for count, rows in report["nodes"].items()}
+def _timed(act: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    act()
+    return time.perf_counter() - started
+
+
+def _warm(environment: dict[str, str]) -> None:
+    subprocess.run([sys.executable, "-m", "hived_extender.warm"], env=environment, check=True)
+
+
+def _start_embedded(config: Path, environment: dict[str, str]) -> None:
+    """Start `hived serve --embedded`, wait until it answers filter calls, and end it. Raises RuntimeError."""
+    command = [*HIVED, "serve", "--embedded", str(config), "--listen", "127.0.0.1:0"]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, env=environment, text=True, **streams) as process:
+        try:
+            assert process.stdout is not None
+            said = (re.match(r" +extender +(http\S+)", line) for line in process.stdout)
+            url = next((found[1] for found in said if found), "")
+            deadline = time.perf_counter() + LONGEST_S
+            while not _is_ready(url):
+                if time.perf_counter() > deadline:
+                    raise RuntimeError(f"not ready after {LONGEST_S} s")
+                time.sleep(CHECK_S)
+        finally:
+            process.terminate()
+            process.communicate()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/readyz", timeout=LONGEST_S):
+            return True
+    except urllib.error.HTTPError:
+        return False
+
+
+def _other(text: str) -> Other:
+    try:
+        return read_other(Path(text), describe_machine())
+    except FileError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _sizes(text: str) -> list[int]:
@@ -70,24 +153,6 @@ def _new_file(text: str) -> Path:
     if not Path(text).absolute().parent.is_dir():
         raise argparse.ArgumentTypeError(f"{text}: there is no folder {Path(text).absolute().parent}")
     return Path(text)
-
-
-def _old_report(text: str) -> dict[str, Any]:
-    try:
-        report: dict[str, Any] = json.loads(Path(text).read_text())
-        figures = figures_of(report)
-        table(figures, figures)  # whether it can be compared with
-        _ = report["machine"]["commit"], report["clock"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise argparse.ArgumentTypeError(f"{text} is no file that --json wrote: {error!r}") from None
-    return report
-
-
-def _reference(text: str) -> Reference:
-    try:
-        return read_reference(Path(text), describe_machine())
-    except ReferenceError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -111,14 +176,12 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--json", type=_new_file, metavar="FILE", help="write all figures, with machine and commit")
     parser.add_argument(
-        "--compare", type=_old_report, metavar="OLD.json", help="show ratios to the figures of this file"
-    )
-    parser.add_argument(
-        "--reference", type=_reference, metavar="FILE",
-        help="show ratios to another scheduler's figures, measured on this machine: docs/performance.md",
+        "--compare", type=_other, metavar="FILE",
+        help="show ratios to the figures that --json wrote, or to those of another scheduler: docs/performance.md",
     )  # fmt: skip
     parser.add_argument("--rows", action="store_true", help="instead: list the names of all rows")
     parser.add_argument("--profile", action="store_true", help="instead: where the time of the mixed load goes")
+    parser.add_argument("--part", choices=PARTS, help="instead: one part at one size, as JSON")
     return parser.parse_args(arguments)
 
 
@@ -127,7 +190,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.rows:
         print(row_names())
         return
-    sizes, old = options.nodes, options.compare
+    if options.part:
+        json.dump(measure_part(options), sys.stdout)
+        return
+    sizes, other = options.nodes, options.compare
     parts = ["profile"] if options.profile else ["core"] if options.no_http else ["core", "web", "watched", "switch"]
     report: dict[str, Any] = {
         "machine": describe_machine(),
@@ -137,26 +203,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     figures: dict[int, dict[str, Summary]] = {size: {} for size in sizes}
     if options.cold:
-        figures[min(sizes)]["process/first"] = {"value": first_start_s(min(sizes))}
-        figures[min(sizes)]["process/compile"] = {"value": compile_from_nothing()}
-    subprocess.run([sys.executable, "-m", "hived_extender.warm"], check=True)
+        figures[min(sizes)] |= cold(min(sizes))
+    _warm(dict(os.environ))
     for size in sizes:
         for part in parts:
-            if part == "switch" and size > MOST_SWITCHING:
-                continue
-            figures[size] |= measure(part, size, options)
+            if part != "switch" or size <= MOST_SWITCHING:
+                figures[size] |= measure(part, size, options)
     if options.profile:
         return
     print("\n".join(f"{key}: {value}" for key, value in report["machine"].items()), end="\n\n")
-    if old:
-        print(f"x: ratio to commit {old['machine']['commit']}, {old['clock']} clock; now {options.clock}\n")
-    print(target_table(figures))
-    if options.reference:
-        print(f"reference: {options.reference.name}, measured {options.reference.measured} on this machine\n")
-        print(reference_table(figures, options.reference.sizes))
-    print(table(figures, figures_of(old) if old else None))
+    if other:
+        name = other.name or f"commit {other.machine.get('commit', 'unknown')}"
+        print(f"x: ratio to {name}, {other.clock} clock; now {options.clock}\n")
+    print(table(figures, other.nodes if other else None))
     if options.json:
-        names = [{"figure": target.title.strip(), "nodes": count} for target, count in missed(figures)]
+        names = [{"figure": row.title.strip(), "nodes": count} for row, count in missed(figures)]
         options.json.write_text(json.dumps(report | {"nodes": figures, "missed": names}, indent=1) + "\n")
 
 

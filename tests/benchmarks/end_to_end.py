@@ -30,10 +30,8 @@ from hived.values.specs import Rules
 from hived_extender.deploy.installation import kinds_of_queues
 from hived_extender.kube.client import NODES as NODE_LIST
 from hived_extender.kube.client import PODS, KubeClient, KubeError
-from tests.benchmarks.clusters import VC_NAMES, config_text
-from tests.benchmarks.machine import describe_machine
-from tests.benchmarks.process import cpu_s, resident_mb
-from tests.benchmarks.switching import with_rack_moved
+from tests.benchmarks.load import VC_NAMES, config_text, with_rack_moved
+from tests.benchmarks.process import cpu_s, describe_machine, resident_mb
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import RealCluster, store_config_map
 from tests.e2e.kueue_kinds import DEFINITIONS
@@ -151,19 +149,19 @@ class Cluster(MadeOfParts):
 
 
 class Embedded(Cluster):
-    """An embedded cluster of 1,024 nodes, whose scheduler asks hived."""
+    """An embedded cluster of 1,024 nodes, or so many times that, whose scheduler asks hived."""
 
     vc = "gamma"
 
-    def __init__(self, product: Path) -> None:
-        self._product = product
+    def __init__(self, product: Path, times: int = 1) -> None:
+        self._product, self._times = product, times
         self._port = free_port()
         self._url = f"http://{LOOPBACK}:{self._port}"
 
     def _begin(self, stack: ExitStack) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hived-bench-")))
         self._config, self._log = folder / "config.yaml", folder / "command.log"
-        text = config_text(NODES, Rules.BETTER) + "queues: {enabled: true}\n"
+        text = config_text(NODES * self._times, Rules.BETTER) + "queues: {enabled: true}\n"
         self._config.write_text(text)
         (folder / "other.yaml").write_text(with_rack_moved(text, "gamma"))
         (folder / "trace.csv").write_text(trace())
@@ -196,7 +194,10 @@ class Embedded(Cluster):
         self._service.start()
         check_kernels(self._product, self._url)
         changes = self._changes()
-        sizes = {f"{vc}-{number}": (vc, gpus) for vc, (count, gpus) in BOUND.items() for number in range(count)}
+        sizes = {
+            f"{vc}-{number}": (vc, gpus)
+            for vc, (count, gpus) in BOUND.items() for number in range(count * self._times)
+        }  # fmt: skip
         create(self.kube, [pod(name, vc=vc, gpus=gpus) for name, (vc, gpus) in sizes.items()])
         await_bound(changes, set(sizes))
         create(self.kube, [pod(f"waiting-{number}", vc=VC_NAMES[0], gpus=8) for number in range(WAITING)])

@@ -62,35 +62,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--pods", type=Path, help="file of pods that are known at the start, one JSON text a line")
-    parser.add_argument("--started", type=int, help="when this process was started, as perf_counter_ns of its parent")
     parser.add_argument("--insight", action="store_true", help="with samples of the past and forecasts")
     options = parser.parse_args()
-    started = (options.started or time.perf_counter_ns()) / 1e9
-    marks: dict[str, float] = {}
-
-    def mark(name: str) -> None:
-        marks[name] = time.perf_counter() - started - sum(marks.values())
-
-    mark("import")
     logs.configure("json", "INFO", is_queued=True)
     tune_process()
     compile_kernels()
-    mark("kernels")
     spec = load_cluster(options.config)
-    mark("configuration")
     service = Service(spec, KubeClient.connect(NOWHERE))
     names = sorted(node for pool in spec.physical_cells for rack in pool.children for node in
                    (cell.address for cell in rack.children))  # fmt: skip
     service.sync_nodes([healthy_node(name) for name in names])
-    mark("nodes")
     pods = read_pods(options.pods)
-    mark("reading pods")
     waiting = [pod for pod in pods if not pod.node]
     pods = [pod for pod in pods if pod.node]
+    began = time.perf_counter()
     service.sync_pods(drained(pods))
-    mark("pods")
     service.lead(lambda: True)
-    mark("term")
+    recovery_s = time.perf_counter() - began
     for pod in waiting:
         service.pod_seen(pod)
     del waiting
@@ -102,7 +90,7 @@ def main() -> None:
     server = HttpServer(Shim(app, service), listen("127.0.0.1:0"))
     server.start()
     settle_process()
-    ready = {"url": server.url, "seconds": marks, "resident_mb": resident_mb()}
+    ready = {"url": server.url, "recovery_s": recovery_s, "resident_mb": resident_mb()}
     empty = HttpServer(Nothing(), listen("127.0.0.1:0"))
     empty.start()
     print(json.dumps(ready | {"empty_url": empty.url}), flush=True)

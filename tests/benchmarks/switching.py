@@ -18,12 +18,21 @@ from hived_extender.jobs.wire import FilterArgs, Pod, decode_args
 from hived_extender.machine.service import Service
 from hived_extender.machine.verbs import VerbSettings
 from hived_extender.reconfiguration.change import Change, Disagreement
-from tests.benchmarks.clusters import GPUS_PER_NODE, VC_NAMES, config_text
-from tests.benchmarks.figures import Figures
-from tests.benchmarks.measure import Measurement
+from tests.benchmarks.core import Measurement
+from tests.benchmarks.load import (
+    GPUS_PER_NODE,
+    KINDS,
+    LOW_PRIORITY,
+    SMALLEST,
+    VC_NAMES,
+    Job,
+    JobKind,
+    config_text,
+    with_rack_moved,
+)
 from tests.benchmarks.serve import healthy_node
+from tests.benchmarks.table import Figures
 from tests.benchmarks.web import names_text, pod_text
-from tests.benchmarks.workload import KINDS, LOW_PRIORITY, SMALLEST, Job, JobKind
 from tests.extender.machine.small_cluster import FakeKube
 
 CHANGES = 6
@@ -150,16 +159,6 @@ class Caller:
             self._service.filter_nodes(decode_args(body, FilterArgs))
             self.calls.append((begin, perf_counter_ns()))
             number += 1
-
-
-def with_rack_moved(text: str, giver: str = "alpha") -> str:
-    """The same configuration, in which beta has a rack of another virtual cluster."""
-    for vc, change in ((giver, -1), ("beta", 1)):
-        head, _, tail = text.partition(f"\n  {vc}:\n")
-        before, key, rest = tail.partition("    - cellType: POOL.RACK\n      cellNumber: ")
-        number, _, rest = rest.partition("\n")
-        text = f"{head}\n  {vc}:\n{before}{key}{int(number) + change}\n{rest}"
-    return text
 
 
 def _job(load: Measurement, kind: JobKind) -> Job:

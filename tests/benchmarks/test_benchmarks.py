@@ -1,19 +1,33 @@
 """The harness itself: that it measures what it says. How long anything took decides nothing here."""
 
 import json
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hived_config.loader import load_text
-from tests.benchmarks.__main__ import ALL_SIZES, main
-from tests.benchmarks.clusters import NODES_PER_POOL, NODES_PER_RACK, cluster_spec, config_text, promised_cells
-from tests.benchmarks.figures import growth, summarise
-from tests.benchmarks.measure import Measurement
-from tests.benchmarks.report import SECTIONS, table, target_table
-from tests.benchmarks.targets import TARGETS, missed
-from tests.benchmarks.workload import GANGS, KINDS, JobSource
+from tests.benchmarks.__main__ import main
+from tests.benchmarks.callers import Connection, ask_all, request_bytes
+from tests.benchmarks.core import Measurement
+from tests.benchmarks.load import (
+    GANGS,
+    KINDS,
+    NODES_PER_POOL,
+    NODES_PER_RACK,
+    JobSource,
+    cluster_spec,
+    config_text,
+    promised_cells,
+)
+from tests.benchmarks.table import ALL_SIZES, SECTIONS, FileError, growth, missed, read_other, summarise, table
+from tests.places import ROOT
+from tests.stub_server import StubServer
 
+MACHINE = {"cpu": "Some CPU", "cores": 2, "python": "3.11"}
+FILTER = {"p50": 0.4, "p99": 3.0}
 SMALLEST_SIZE = ALL_SIZES[0]
 NODES_PER_CELL = {"POOL": NODES_PER_POOL, "POOL.RACK": NODES_PER_RACK, "POOL.RACK.NODE": 1}
 
@@ -104,14 +118,14 @@ def test_growth_is_the_exponent_of_the_node_count() -> None:
     assert growth({128: 1.0}) is None
 
 
-def test_a_comparison_shows_the_ratio_to_the_old_figure() -> None:
-    new, old = ({128: {"load/any": {"p50": p50, "p99": 1.0}}} for p50 in (0.1, 0.2))
-    assert "0.100/1 (x0.50)" in table(new, old)
+def test_a_comparison_shows_the_ratio_to_the_other_figure() -> None:
+    new, old = ({256: {"load/any": {"p50": p50, "p99": 1.0}}} for p50 in (0.1, 0.2))
+    assert "0.100/1 x0.50" in table(new, old)
 
 
 def test_a_figure_that_was_not_measured_is_a_dash() -> None:
-    lines = table({128: {}, 1024: {"load/any": {"p50": 0.25, "p99": 1.0}}}).splitlines()
-    assert [cell.strip() for cell in lines[-1].split("|")[1:5]] == ["any pod", "-", "0.250/1", ""]
+    lines = table({128: {}, 256: {"load/any": {"p50": 0.25, "p99": 1.0}}}).splitlines()
+    assert [cell.strip() for cell in lines[2].split("|")[1:5]] == ["any pod", "-", "0.250/1", ""]
 
 
 @pytest.mark.parametrize("nodes", ["", "many", "100", "0", "-128", "128,", "128,128"])
@@ -123,17 +137,58 @@ def test_sizes_that_cannot_be_measured_are_refused_before_anything_is(
     assert f"{nodes!r} is no list of different multiples of 128" in capsys.readouterr().err
 
 
+def write(folder: Path, **changed: object) -> Path:
+    """Figures of another scheduler."""
+    document = {
+        "name": "another scheduler 1.0",
+        "machine": {"cpu": "Some CPU", "cores": 2},
+        "nodes": {"128": {"web/filter": FILTER}},
+    }
+    path = folder / "other.json"
+    path.write_text(json.dumps({key: value for key, value in {**document, **changed}.items() if value is not None}))
+    return path
+
+
+def test_figures_are_found_by_size_and_row(tmp_path: Path) -> None:
+    other = read_other(write(tmp_path), MACHINE)
+    assert (other.name, other.nodes) == ("another scheduler 1.0", {128: {"web/filter": FILTER}})
+
+
 @pytest.mark.parametrize(
-    "text", [None, "", "garbage", "[]", "{}", '{"nodes": {}}', '{"nodes": {"128": {"load/any": {}}}}']
+    ("changed", "message"),
+    [
+        ({"machine": {"cpu": "Other", "cores": 2}}, "another machine: its cpu is 'Other', here it is 'Some CPU'"),
+        ({"machine": {"cpu": "Some CPU", "cores": 8}}, "another machine: its cores is 8, here it is 2"),
+        ({"machine": None}, "missing required field `machine`"),
+        ({"nodes": {"many": {"web/filter": FILTER}}}, "Expected `int`, got `str` - at `key` in `$.nodes`"),
+        ({"nodes": {"128": {"web/filter": {"value": 1.0}}}}, "expected p50 and p99, given value"),
+        ({"nodes": {"128": {"web/filter": {"p50": "fast"}}}}, "Expected `float`, got `str`"),
+    ],
 )
-def test_a_file_that_cannot_be_compared_with_is_refused_before_anything_is_measured(
+def test_a_file_that_cannot_be_compared_with_is_refused_with_the_reason(
+    tmp_path: Path, changed: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(FileError) as caught:
+        read_other(write(tmp_path, **changed), MACHINE)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [None, "", "garbage", "[]"])
+def test_a_file_is_refused_before_anything_is_measured(
     text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if text is not None:
-        (tmp_path / "old.json").write_text(text)
+        (tmp_path / "other.json").write_text(text)
     with pytest.raises(SystemExit):
-        main(["--compare", str(tmp_path / "old.json")])
-    assert "old.json is no file that --json wrote" in capsys.readouterr().err
+        main(["--compare", str(tmp_path / "other.json")])
+    assert "other.json: " in capsys.readouterr().err
+
+
+def test_the_example_in_the_documentation_can_be_read(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "performance.md").read_text()
+    example = text.split("```json\n")[1].split("```")[0]
+    (tmp_path / "example.json").write_text(example)
+    assert read_other(tmp_path / "example.json", json.loads(example)["machine"]).nodes.keys() == {128, 1024}
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
@@ -144,30 +199,51 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
     assert f"there is no folder {tmp_path / 'nowhere'}" in capsys.readouterr().err
 
 
-def test_a_target_without_a_figure_is_named() -> None:
-    title = "first pod of 128x8, ms"
-    assert f"not measured: {title}, 1,024 nodes" in target_table({1024: {}}).splitlines()
-    assert "not measured" not in target_table({256: {}})
-    figures = {1024: {"half/first of 128x8": {"p50": 1.0}}}
-    assert f"not measured: {title}, 1,024 nodes" not in target_table(figures).splitlines()
+def test_a_limit_without_a_figure_is_named() -> None:
+    title = "first pod of 128x8"
+    assert f"not measured: {title}, 1,024 nodes" in table({1024: {}}).splitlines()
+    assert "not measured" not in table({256: {}})
+    figures = {1024: {"half/first of 128x8": {"p50": 1.0, "p99": 1.0}}}
+    assert f"not measured: {title}, 1,024 nodes" not in table(figures).splitlines()
 
 
-def test_a_target_that_is_missed_is_named_with_figure_and_limit() -> None:
+def test_a_limit_that_is_missed_is_named_with_figure_and_limit() -> None:
     sizes = {128: {"load/any": {"p50": 0.05, "p99": 0.6}}, 1024: {"load/any": {"p50": 0.1, "p99": 0.7}}}
-    assert [(target.keys, count) for target, count in missed(sizes)] == [(("load/any",), 128)]
-    lines = target_table(sizes).splitlines()
-    title = "schedule + allocate one pod, mixed load, ms p50/p99"
-    assert f"missed: {title}, 128 nodes: 0.050/0.600, target 0.100/0.500" in lines
-    assert [line.split("|")[1].strip() for line in lines[2:4]] == [title, "target"]
+    assert [(row.key, count) for row, count in missed(sizes)] == [("load/any", 128)]
+    lines = table(sizes).splitlines()
+    assert "missed: any pod, 128 nodes: 0.050/0.600, limit 0.100/0.500" in lines
+    assert "0.100/0.700 (0.100/0.700)" in lines[2]
 
 
-def test_of_several_rows_with_one_target_the_worst_counts() -> None:
-    node = next(target for target in TARGETS if len(target.keys) == 4)
-    rows = {key: {"p50": i * 0.006} for i, key in enumerate(node.keys, 1)}
-    assert node.is_missed({128: rows}, 128)
-    assert not node.is_missed({128: rows | {node.keys[-1]: {"p50": 0.019}}}, 128)
+def test_a_limit_may_be_of_the_first_figure_alone() -> None:
+    rows = {"load/1x1": {"p50": 0.05, "p99": 9.0}}
+    assert not [row for row, _ in missed({128: rows}) if row.key == "load/1x1"]
 
 
-def test_every_target_is_of_a_row_that_is_measured() -> None:
-    keys = {row.key for _, rows in SECTIONS for row in rows}
-    assert {key for target in TARGETS for key in target.keys} <= keys
+def requests(count: int) -> Iterator[bytes]:
+    return (request_bytes("POST", f"/{number}", b"x" * 100_000) for number in range(count))
+
+
+def test_connections_that_open_at_once_share_all_requests() -> None:
+    with StubServer(lambda request: (200, {"path": request.target, "size": len(request.body)})) as server:
+        answers = ask_all(server.url, 4, requests(11))
+    expected = sorted(f'{{"path": "/{number}", "size": 100000}}'.encode() for number in range(11))
+    assert sorted(answers.bodies) == expected
+    assert (len(answers.first), len(answers.spent)) == (4, 11)
+
+
+@pytest.mark.parametrize(
+    ("status", "mistakes"), [(503, (RuntimeError,)), (0, (EOFError, OSError))], ids=["refused", "closed"]
+)
+def test_a_connection_that_has_no_answer_ends_the_measurement(
+    status: int, mistakes: tuple[type[Exception], ...]
+) -> None:
+    with StubServer(lambda _: (status, {})) as server, pytest.raises(mistakes):
+        ask_all(server.url, 2, requests(4))
+
+
+def test_an_answer_is_read_whole_in_one_piece_or_in_chunks() -> None:
+    server = StubServer(lambda request: (200, [b"ab", b"cd"] if request.target == "/chunks" else b"abcd"))
+    with server, closing(Connection(server.url)) as connection:
+        found = [connection.call(request_bytes("GET", path))[1] for path in ("/chunks", "/whole", "/chunks")]
+    assert found == [b"abcd"] * 3

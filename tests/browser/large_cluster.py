@@ -22,8 +22,8 @@ from hived_extender.kube.client import KubeClient
 from hived_lab.embedded.apiserver.registry import Registry
 from hived_lab.embedded.apiserver.resources import NAMESPACES, NODES, PODS
 from hived_lab.embedded.apiserver.server import ApiServer
-from tests.benchmarks.clusters import GPUS_PER_NODE, cluster_spec, config_text
-from tests.benchmarks.measure import Measurement
+from tests.benchmarks.core import Measurement
+from tests.benchmarks.load import GPUS_PER_NODE, cluster_spec, config_text
 from tests.benchmarks.web import pod_text
 from tests.browser.cdp import Json
 from tests.expecting import expect_soon

@@ -24,8 +24,8 @@ def test_hived_knows_every_option_in_a_sentence(page: Page) -> None:
 
 
 def test_every_target_of_make_exists() -> None:
-    named = {target for page in pages() for target in re.findall(r"`make ([a-z][a-z-]+)", page.text)}
-    named |= {target for each in COMMANDS for target in re.findall(r"^make ([a-z-]+)", each.text)}
+    named = {target for page in pages() for target in re.findall(r"`make ([a-z][a-z0-9-]+)", page.text)}
+    named |= {target for each in COMMANDS for target in re.findall(r"^make ([a-z0-9-]+)", each.text)}
     assert named - TARGETS == set()
 
 

@@ -19,10 +19,17 @@ from hived.scheduler import check_invariants, handle, new_state
 from hived.values.decisions import Bind, Preempt, Wait
 from hived.values.events import LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest
-from tests.benchmarks.clusters import GPUS_PER_NODE, NODES_PER_POOL, cluster_spec, promised_cells
-from tests.benchmarks.driver import Driver
-from tests.benchmarks.measure import add_all_nodes, vc_quota
-from tests.benchmarks.workload import HIGH_PRIORITY, LOW_PRIORITY, JobKind, JobSource
+from tests.benchmarks.core import Driver, add_all_nodes, vc_quota
+from tests.benchmarks.load import (
+    GPUS_PER_NODE,
+    HIGH_PRIORITY,
+    LOW_PRIORITY,
+    NODES_PER_POOL,
+    JobKind,
+    JobSource,
+    cluster_spec,
+    promised_cells,
+)
 from tests.growth.service import ServiceCount
 from tests.growth.work import Meter
 

@@ -28,12 +28,10 @@ from hived_extender.kube import logs
 from hived_extender.kube.client import KubeClient
 from hived_extender.machine.retries import SLICE
 from hived_extender.machine.service import Service
-from tests.benchmarks.clusters import NODES_PER_RACK, cluster_spec
-from tests.benchmarks.driver import Driver
-from tests.benchmarks.measure import add_all_nodes
+from tests.benchmarks.core import Driver, add_all_nodes
+from tests.benchmarks.load import HIGH_PRIORITY, LOW_PRIORITY, NODES_PER_RACK, Job, JobKind, JobSource, cluster_spec
 from tests.benchmarks.serve import NOWHERE, healthy_node
 from tests.benchmarks.web import names_text, pod_text
-from tests.benchmarks.workload import HIGH_PRIORITY, LOW_PRIORITY, Job, JobKind, JobSource
 from tests.extender.machine.by_hand import ByHand
 from tests.growth.work import Meter
 

@@ -33,8 +33,8 @@ from hived.values.events import NodeHealthChanged
 from hived.life.groups import check_members
 from hived.scheduler import handle, new_state
 from hived.values.specs import GroupSpec, MemberSpec, PodSpec
-from tests.benchmarks.clusters import cluster_spec
-from tests.benchmarks.measure import add_all_nodes
+from tests.benchmarks.load import cluster_spec
+from tests.benchmarks.core import add_all_nodes
 from tests.growth.work import counted
 
 def note_from(numbers):

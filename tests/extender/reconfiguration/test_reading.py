@@ -16,7 +16,7 @@ from hived_extender.http.change_routes import CONFIG_TEXT_LIMIT
 from hived_extender.reconfiguration import reading
 from hived_extender.reconfiguration.reading import MOST_NODES, read_apart
 from hived_extender.reconfiguration.stores import FileStore
-from tests.benchmarks.clusters import config_text
+from tests.benchmarks.load import config_text
 from tests.extender.machine.small_cluster import CONFIG, SmallCluster
 from tests.extender.stored_config import configurations_of
 from tests.places import ROOT
