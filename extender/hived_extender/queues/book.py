@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -23,7 +23,8 @@ from hived_extender.jobs.kinds import table
 from hived_extender.jobs.kinds.marks import is_marked_held
 from hived_extender.kube.clocks import Backoff
 from hived_extender.machine.stimuli import HoldState
-from hived_extender.queues.entries import IN_TIME, Kept, Late, Memo, Returned
+from hived_extender.queues.entries import IN_TIME, Kept
+from hived_extender.queues.queues import Queues
 from hived_extender.queues.units import GROWN, LATE, Unit
 
 log = logging.getLogger(__name__)
@@ -104,48 +105,13 @@ class JobRecord(msgspec.Struct):
         return self.job.ref.key
 
 
-class Told(Protocol):
-    """Takes in what becomes of units; `queues.Queues` does."""
-
-    def arrived(self, unit: Unit, memo: Memo | None = None) -> None:
-        """A unit waits, or goes on as `memo` has it."""
-
-    def changed(self, unit: Unit) -> None:
-        """A unit asks for something else."""
-
-    def started(self, key: str, now: float, *, is_borrowed: bool) -> None:
-        """Cells are held for a unit, or it runs already."""
-
-    def leaving(self, key: str, winner: str, at_s: float, now: float | None) -> None:
-        """A unit has been told then to leave for another one; `now` if it has just been decided, None if before."""
-
-    def late(self, key: str, late: Late) -> None:
-        """The pods of a unit did not come, or have come."""
-
-    def returned(self, key: str) -> Returned:
-        """How often a unit gave borrowed cells back, and until when it borrows no more."""
-        ...
-
-    def held(self, key: str, is_held: bool) -> None:
-        """A unit is to be in no turn, or is again."""
-
-    def evicted(self, key: str, now: float) -> None:
-        """A unit has no cells any more, and waits at its old place."""
-
-    def ended(self, key: str, now: float) -> None:
-        """A unit ran, and is over."""
-
-    def removed(self, key: str) -> None:
-        """A unit waits no more."""
-
-
 class Book:
     """See the module. `entries` are by key, in the order in which jobs were seen first.
 
     A job has `start_s` seconds from when it was let go until a pod of it has a node.
     """
 
-    def __init__(self, queues: Told, start_s: float = math.inf) -> None:
+    def __init__(self, queues: Queues, start_s: float = math.inf) -> None:
         self._queues, self._start_s = queues, start_s
         self.entries: dict[str, JobRecord] = {}
         self._leaving: dict[str, None] = {}
@@ -351,7 +317,7 @@ class Book:
         is_fresh = has_cells or not self._is_late(entry, kept.since_s, now)
         may_run = was_there or (kept.is_let_go and is_fresh and not _has_grown(entry, unit))
         is_running = entry.job.state is JobState.LET_GO and may_run
-        self._queues.arrived(unit, _memo(kept, now, is_running=is_running))
+        self._queues.arrived(unit, kept, runs_since_s=(kept.since_s or now) if is_running else None)
         if is_running:
             entry.step, entry.since_s = (Step.RUNNING if has_cells else Step.STARTING), kept.since_s or now
         elif entry.job.state is not JobState.HELD or has_cells:
@@ -450,18 +416,3 @@ def _lacking_since(entry: JobRecord, state: HoldState) -> float | None:
 def _has_grown(entry: JobRecord, unit: Unit) -> bool:
     """Does a job ask for more cells than were held when it was let go? Kinds that grow by themselves may."""
     return not entry.job.grows and 0 < entry.kept.leaf_count < unit.leaf_count
-
-
-def _memo(kept: Kept, now: float, *, is_running: bool) -> Memo:
-    """The kept state that the order depends on. A job that was called back is due no more."""
-    return Memo(
-        place=kept.place,
-        late=kept.late,
-        due_s=kept.due_s if is_running else None,
-        started_s=(kept.since_s or now) if is_running else None,
-        is_borrowed=kept.is_borrowed,
-        is_held=kept.is_aside,
-        promised_s=kept.promised_s,
-        evicted=(kept.since_s, kept.evicted_for) if kept.evicted_for and not is_running else None,
-        returned=kept.returned,
-    )

@@ -103,33 +103,6 @@ IN_TIME, NONE_RETURNED = Late(), Returned()
 """Of a job whose pods came, or that had no cells yet; of one that has given no borrowed cells back."""
 
 
-class Memo(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is to be kept of a unit, besides the unit itself, so that new queues go on as the old ones.
-
-    Attributes
-    ----------
-    place : its place in the order, None for `created_s`
-    due_s : when its own schedule started it, None if it has not
-    started_s : when its present run started, None if it does not run
-    is_borrowed : the present run is on borrowed cells
-    is_held : `hived hold`
-    promised_s : the limit by which it went past the first unit that did not fit, None if it has not
-    late : how often its pods did not come, and until when it takes no turn
-    evicted : when it was told to leave for another unit, whose key may be masked; None if it runs, or never was
-    returned : how often it gave borrowed cells back, and until when it borrows no more
-    """
-
-    place: float | None = None
-    due_s: float | None = None
-    started_s: float | None = None
-    is_borrowed: bool = False
-    is_held: bool = False
-    promised_s: float | None = None
-    evicted: tuple[float, str] | None = None
-    late: Late = IN_TIME
-    returned: Returned = NONE_RETURNED
-
-
 @dataclass(slots=True)
 class Run:
     """A unit has cells in the live cluster."""
@@ -152,9 +125,9 @@ class Entry:
     leaving_for: str = ""  # "" for nobody: it was suspended, or has lost its cells
     ran_s: float | None = None  # has really ended after so long, and is yet to be played in its own schedule
     impossible: str = ""
-    promised_s: float | None = None  # as `Memo` has it
-    late: Late = IN_TIME  # as `Memo` has it; both rests are told once they are over
-    returned: Returned = NONE_RETURNED  # as `Memo` has it
+    promised_s: float | None = None  # as `Kept` has it
+    late: Late = IN_TIME  # as `Kept` has it; both rests are told once they are over
+    returned: Returned = NONE_RETURNED  # as `Kept` has it
     whole: Unit | None = None  # as it asked, if it starts with fewer pods
 
     @property
@@ -233,6 +206,10 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     def followed_by(self, **changes: Any) -> "Kept":
         """The next state, with these changes."""
         return replace(self, version=self.version + 1, **changes)
+
+
+NEW = Kept()
+"""Of a job that hived has never written onto."""
 
 
 class _Sealed(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from hived.values.specs import BindInfo, ClusterSpec, PodSpec
 from hived_extender.queues import played
-from hived_extender.queues.entries import NONE_RETURNED, Entry, Late, Memo, Returned, Run
+from hived_extender.queues.entries import NEW, NONE_RETURNED, Entry, Kept, Late, Returned, Run
 from hived_extender.queues.ledger import Ledger, Unlimited
 from hived_extender.queues.live_turn import LiveTurn
 from hived_extender.queues.own_turn import OwnTurn
@@ -81,25 +81,24 @@ class Queues(Questions):
 
     # Facts about units
 
-    def arrived(self, unit: Unit, memo: Memo | None = None) -> None:
-        """A unit waits, or goes on as `memo` has it from earlier queues."""
+    def arrived(self, unit: Unit, kept: Kept = NEW, *, runs_since_s: float | None = None) -> None:
+        """A unit waits, or has run since then, with the state that earlier queues kept of it."""
         table, known = self._table, self._table.entries.get(unit.key)
         if known is not None and known.ran_s is not None:
             self._forget(known)  # it was over, and is there again
         elif known is not None:
             self.changed(unit)
             return
-        memo = memo or Memo()
-        at = unit.created_s if memo.place is None else memo.place
-        table.entries[unit.key] = entry = Entry(unit, at, table.number(unit), memo.is_held)
-        entry.promised_s = memo.promised_s
-        if memo.due_s is not None:
-            self._restarts.was_due(unit.key, memo.due_s)
-        table.rests(entry, late=memo.late, returned=memo.returned)
-        if memo.evicted is not None:
-            table.told_to_leave.append((memo.evicted[0], unit.key, memo.evicted[1]))
-        if memo.started_s is not None:
-            table.started(entry, Run(memo.started_s, memo.is_borrowed))
+        at = unit.created_s if kept.place is None else kept.place
+        table.entries[unit.key] = entry = Entry(unit, at, table.number(unit), kept.is_aside)
+        entry.promised_s = kept.promised_s
+        table.rests(entry, late=kept.late, returned=kept.returned)
+        if runs_since_s is not None:
+            if kept.due_s is not None:
+                self._restarts.was_due(unit.key, kept.due_s)
+            table.started(entry, Run(runs_since_s, kept.is_borrowed))
+        elif kept.evicted_for:
+            table.told_to_leave.append((kept.since_s, unit.key, kept.evicted_for))
         count_waiting(table, entry)
         table.settle(entry)
         table.has_news()
@@ -113,7 +112,7 @@ class Queues(Questions):
             was, place = entry.unit, entry.place
             self._forget(entry)
             at = unit.created_s if place == was.created_s else place
-            self.arrived(unit, Memo(place=at, is_held=entry.is_held, late=entry.late, returned=entry.returned))
+            self.arrived(unit, Kept(place=at, is_held=entry.is_held, late=entry.late, returned=entry.returned))
 
     def late(self, key: str, late: Late) -> None:
         """The pods of a unit that leaves did not come, or have come: it takes no turn until then."""

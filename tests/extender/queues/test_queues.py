@@ -10,7 +10,7 @@ from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
 from hived_extender.jobs.quotas.tree import Quota, QuotaTree
 from hived_extender.queues import words
-from hived_extender.queues.entries import Memo
+from hived_extender.queues.entries import Kept
 from hived_extender.queues.explaining import Known
 from hived_extender.queues.ledger import TreeLedger
 from hived_extender.queues.policies import Policy, QueueRules, Rules
@@ -181,9 +181,9 @@ def test_a_promise_outlives_a_restart_and_a_limit_that_is_raised_meanwhile() -> 
     promised_s = desk.queues.promised("short")
     after = Queues(SPEC)
     after.told_rules(Rules(QueueRules(borrows=False)))
-    after.arrived(unit("half", "C", limit_s=1000.0), Memo(due_s=0.0, started_s=0.0))
+    after.arrived(unit("half", "C", limit_s=1000.0), Kept(due_s=0.0), runs_since_s=0.0)
     after.arrived(unit("gang", "C", pods=2, at=1))
-    after.arrived(unit("short", "C", at=2, limit_s=9999.0), Memo(due_s=2.0, started_s=2.0, promised_s=promised_s))
+    after.arrived(unit("short", "C", at=2, limit_s=9999.0), Kept(due_s=2.0, promised_s=promised_s), runs_since_s=2.0)
     desk.queues = after
     desk.end("half", 900.0)
     assert desk.leaving == ["short"]
@@ -332,7 +332,7 @@ def test_a_job_is_moved_before_those_that_are_due_and_wait_for_others_to_leave()
     assert desk.leave()[:2] == ["c", "a"]
     later = Desk()  # another leader knows the place
     for each in small:
-        later.queues.arrived(each, Memo(place=place) if each.key == "c" else None)
+        later.queues.arrived(each, Kept(place=place) if each.key == "c" else Kept())
     assert later.turn() == ["c", "a"]
 
 
@@ -374,8 +374,8 @@ def test_a_job_that_runs_keeps_its_cells_when_one_whose_cells_are_unknown_was_du
     desk.come(unit("runs", gpus=2))
     own = desk.queues.own_cells("runs")
     after = Queues(SPEC)
-    after.arrived(unit("unknown", gpus=2), Memo(due_s=0.0, started_s=0.0))
-    after.arrived(unit("runs", gpus=2), Memo(due_s=1.0, started_s=1.0))
+    after.arrived(unit("unknown", gpus=2), Kept(due_s=0.0), runs_since_s=0.0)
+    after.arrived(unit("runs", gpus=2), Kept(due_s=1.0), runs_since_s=1.0)
     after.runs_on("runs", own)
     after.turn(2.0, desk.live)
     assert after.own_cells("runs") == own

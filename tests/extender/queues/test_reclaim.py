@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from hived_extender.jobs.quotas.tree import Quota, QuotaTree
-from hived_extender.queues.entries import Memo
+from hived_extender.queues.entries import Kept
 from hived_extender.queues.ledger import CELLS, Shares, TreeLedger
 from hived_extender.queues.policies import QueueRules, Rules
 from hived_extender.queues.queues import Queues
@@ -164,7 +164,7 @@ def test_two_jobs_do_not_take_turns_after_a_restart_either_unless_a_job_has_come
     desk.come(*full)
     desk.queues = Queues(SPEC)
     for at, each in enumerate(full):
-        desk.queues.arrived(each, Memo(started_s=float(at), is_borrowed=True))
-    desk.queues.arrived(unit("a", "A", priority=-1, at=4), Memo(evicted=(evicted_s, "b3")))
+        desk.queues.arrived(each, Kept(is_borrowed=True), runs_since_s=float(at))
+    desk.queues.arrived(unit("a", "A", priority=-1, at=4), Kept(since_s=evicted_s, evicted_for="b3"))
     desk.turn()
     assert desk.leaving == [leaves]

@@ -3,7 +3,7 @@
 import pytest
 
 from hived_extender.kube.clocks import timestamp
-from hived_extender.queues.entries import FIRST_S, Memo, Returned
+from hived_extender.queues.entries import FIRST_S, Kept, Returned
 from hived_extender.queues.words import sentence
 from tests.extender.machine.small_jobs import job
 from tests.extender.queues.by_hand import QueuesByHand
@@ -75,7 +75,7 @@ def test_later_queues_go_on_with_a_rest() -> None:
     desk = desk_of_a_borrower()
     desk.queues.removed("over")
     desk.live.release("over")
-    desk.queues.arrived(unit("over"), Memo(returned=Returned(2, 900.0, FIRST_S)))
+    desk.queues.arrived(unit("over"), Kept(returned=Returned(2, 900.0, FIRST_S)))
     assert desk.turn() == []
     desk.now = 900.0
     assert desk.turn() == ["over"]
