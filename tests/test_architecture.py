@@ -90,6 +90,7 @@ ONLY_IN = {
         f"hived.kernels.compiling.{name}" for name in ("block_types", "kernel_cache", "object_code", "shared")
     },
     "cryptography": {"hived_extender.deploy.certificates"},
+    "kubernetes": {"hived_extender.kube.kubeconfig", "hived_extender.kube.endpoint"},
 }
 
 # What we use of libraries beside their public interface, all of it. Another version may lack it, so pyproject.toml has
@@ -114,9 +115,15 @@ INTERNALS = {
     },
     "hived.kernels.compiling.shared": {"numba.core"},
     "hived_extender.http.guard": {"uvicorn.protocols.http.httptools_impl", "uvicorn.server"},
+    "hived_extender.kube.endpoint": {"kubernetes.client.rest"},
+    "hived_extender.kube.kubeconfig": {
+        "kubernetes.config.exec_provider",
+        "kubernetes.config.incluster_config",
+        "kubernetes.config.kube_config",
+    },
 }
-INTERNAL_PARTS = ("numba.core", "numba.np", "numba.misc", "uvicorn.")
-BOUNDED = {"numba", "llvmlite", "uvicorn"}
+INTERNAL_PARTS = ("numba.core", "numba.np", "numba.misc", "uvicorn.", "kubernetes.config.", "kubernetes.client.")
+BOUNDED = {"numba", "llvmlite", "uvicorn", "kubernetes"}
 
 # Import names whose distribution has another name.
 DISTRIBUTION_OF = {"yaml": "PyYAML", "prometheus_client": "prometheus-client"}
