@@ -1,6 +1,6 @@
 """A job file of every kind that another controller has, for whoever submits them."""
 
-from hived_extender.jobs.dialects.koordinator import PREFIX as GANG
+from hived_extender.jobs.kinds.koordinator import PREFIX as GANG
 from hived_jobs.kinds import plan_jobs
 from hived_jobs.submission import PlannedPod, Submission
 

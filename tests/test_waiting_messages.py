@@ -21,6 +21,7 @@ FILES = (
     "extender/hived_extender/jobs/annotations.py",
     "extender/hived_extender/jobs/asks.py",
     "extender/hived_extender/jobs/bind_info.py",
+    "extender/hived_extender/jobs/document.py",
     "extender/hived_extender/jobs/interpreter.py",
     "extender/hived_extender/jobs/quotas/usage.py",
     "extender/hived_extender/jobs/readings.py",
@@ -54,10 +55,13 @@ FILES = (
     "hived/scheduler.py",
     "hived/search.py",
 )
-FOLDERS = ("extender/hived_extender/jobs/dialects", "extender/hived_extender/machine/gangs")
+FOLDERS = ("extender/hived_extender/jobs/kinds", "extender/hived_extender/machine/gangs")
+OF_JOBS = {"gangs.py", "ray.py"}
+"""Kinds of jobs, which wait with messages of their own."""
+
 MODULES = (
     *(ROOT / file for file in FILES),
-    *(path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.py"))),
+    *(path for folder in FOLDERS for path in sorted((ROOT / folder).glob("*.py")) if path.name not in OF_JOBS),
 )
 ONLY = {"config/hived_config/access.py": "AccessRules"}
 """Of these files a class decides about pods; the rest is about configurations."""
@@ -68,6 +72,11 @@ EXCEPT = {
     r"[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?": "a pattern",
     "^{}:\\n(?:[ -].*(?:\\n|\\Z))+": "a pattern",
     "(.*[-._]|)(0|[1-9][0-9]{0,9})": "a pattern",
+    "a number of many digits": "a value",
+    "the job object: ": "a place",
+    "true or false": "of job objects",
+    "{} found {} of {}, expected one of: {}": "of job objects",
+    "{}: found {} of {}, which hived cannot hold back": "of job objects",
     "suggested nodes must be a mask of {} nodes": "for programs that use the core",
     "suggested nodes and an offer were both given; an offer stands in their place": "for programs that use the core",
     "{}/namespaces/{}/{}/{}": "an address",

@@ -20,8 +20,8 @@ from hived_config.reader import printable
 from hived_extender.api.waiting import MASKED
 from hived_extender.api.what_if import PodOutcome
 from hived_extender.client.inspection import Inspector, NoAnswerError
+from hived_extender.jobs.document import Part
 from hived_extender.jobs.kinds import gates, marks
-from hived_extender.jobs.kinds.kind import Part
 from hived_extender.jobs.kinds.table import find_kind
 from hived_extender.jobs.priorities import parse_priority
 from hived_extender.kube.client import KubeClient, KubeError
@@ -160,7 +160,7 @@ def unqueued(jobs: Sequence[PlannedJob], pods: Sequence[Manifest]) -> str:
     passing = {
         pod["metadata"]["name"]
         for pod in pods
-        if not gates.is_gated(Part(pod["spec"], "spec")) and _may_queue(pod["metadata"])
+        if not gates.is_gated(Part("spec.", pod["spec"])) and _may_queue(pod["metadata"])
     }
     found = [job for job in jobs if any(pod.name in passing for pod in job.pods)]
     if not found:

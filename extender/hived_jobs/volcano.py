@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from hived_extender.jobs.dialects import kueue
-from hived_extender.jobs.dialects.volcano import TIER
+from hived_extender.jobs.kinds import kueue
+from hived_extender.jobs.kinds.volcano import TIER
 from hived_jobs.documents import Document, Section
 from hived_jobs.policies import Action, Event, Policy, Rules
 from hived_jobs.submission import (

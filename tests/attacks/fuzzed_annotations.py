@@ -21,8 +21,8 @@ from hived_config.rules import PodRules
 from hived_extender.api.what_if import WhatIfArgs
 from hived_extender.jobs.admission import REVIEW_VERSION, Admission, review
 from hived_extender.jobs.asks import Resolver
-from hived_extender.jobs.dialects import table
-from hived_extender.jobs.dialects.description import NoObjects
+from hived_extender.jobs.kinds import table
+from hived_extender.jobs.kinds.description import NoObjects
 from hived_extender.jobs.wire import FilterArgs, Pod, decode_args
 from hived_extender.kube.client import KubeError
 from hived_extender.kube_rules.demands import DemandsReader

@@ -9,7 +9,7 @@ from typing import Any
 from hived_extender.jobs.annotations import BIND_INFO, LEAF_CELL_ISOLATION, PREFIX, SCHEDULING_SPEC
 from hived_extender.jobs.asks import DEVICE_REQUESTS, LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER
 from hived_extender.jobs.bind_info import POD_GANG
-from hived_extender.jobs.dialects import coscheduling_labels, jobset, koordinator, table, yunikorn
+from hived_extender.jobs.kinds import jobset, koordinator, table, yunikorn
 from hived_extender.jobs.progress import CHECKPOINTED_AT, MAY_MOVE
 from hived_extender.jobs.proofs import PROOF
 from hived_extender.jobs.wire import ENABLE_LIMIT
@@ -20,7 +20,7 @@ KEYS = sorted(
     {SCHEDULING_SPEC, BIND_INFO, LEAF_CELL_ISOLATION, POD_GANG, PROOF, DEVICE_REQUESTS, LEAF_CELL_TYPE, PINNED_CELL}
     | {PRIORITY, VIRTUAL_CLUSTER, CHECKPOINTED_AT, MAY_MOVE, PREFIX + "pod-retry-at"}
     | {key for dialect in table.DIALECTS for key in dialect.KEYS}
-    | {koordinator.PODGROUP_LABEL, yunikorn.APPLICATION, yunikorn.OLD_APPLICATION, coscheduling_labels.GROUP_NAME}
+    | {koordinator.PODGROUP_LABEL, yunikorn.APPLICATION, yunikorn.OLD_APPLICATION, koordinator.GROUP_NAME}
     | {jobset.TOPOLOGY, jobset.BY_NODE_SELECTOR, jobset.COMPLETION_INDEX, jobset.REPLICATED_JOB, jobset.REPLICAS}
     | {jobset.JOB_INDEX, "kubernetes.io/hostname", "app"}
 )

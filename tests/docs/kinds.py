@@ -17,8 +17,8 @@ from hived_cli import main
 from hived_config.generating.layout import read_layout
 from hived_config.loader import DOCUMENT, Configuration, load_text
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, read_spec
-from hived_extender.jobs.dialects import table
 from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.kinds import table
 from hived_extender.jobs.quotas.tree import read_tree
 from hived_extender.jobs.wire import Pod
 from hived_lab.demo.experiment import Experiment
@@ -41,7 +41,7 @@ BASE: Object = {
 """The cluster that parts of a configuration are put into."""
 
 JOBS = {"PyTorchJob", "TFJob", "MPIJob", "Job", "JobSet", "Deployment", "ElasticJob", "Pod"}
-GANGS = {f"{kind.group}/{version}" for kind in table.KINDS for version in kind.versions}
+GANGS = {f"{kind.group}/{version}" for kind in table.OBJECTS for version in kind.versions}
 KUBE_SCHEDULER = (ROOT / "config" / "deploy" / "components" / "tls" / "kube-scheduler-config.yaml").read_text()
 KUSTOMIZATION = {
     "apiVersion", "kind", "resources", "components", "namespace", "generatorOptions", "configMapGenerator", "images",

@@ -6,7 +6,7 @@ from typing import Any
 
 from hived_config.skus import GPU_RESOURCE
 from hived_extender.jobs.asks import VIRTUAL_CLUSTER
-from hived_extender.jobs.dialects import coscheduling_labels, koordinator, kueue
+from hived_extender.jobs.kinds import koordinator, kueue
 from hived_jobs.submission import SCHEDULER
 
 Json = dict[str, Any]
@@ -38,8 +38,8 @@ def gang_pods(gang: Gang, vc: str) -> list[Json]:
         annotations |= {koordinator.GANG_NAME: gang.name, koordinator.MINIMUM: str(gang.size)}
     elif gang.dialect == "labels":
         labels |= {
-            coscheduling_labels.GROUP_NAME: gang.name,
-            coscheduling_labels.MIN_AVAILABLE: str(gang.size),
+            koordinator.GROUP_NAME: gang.name,
+            koordinator.MIN_AVAILABLE: str(gang.size),
         }
     else:
         labels |= {kueue.GROUP_NAME: gang.name}

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from hived_extender.jobs.dialects.description import Kind
-from hived_extender.jobs.dialects.table import KINDS
+from hived_extender.jobs.kinds.description import ObjectKind
+from hived_extender.jobs.kinds.table import OBJECTS
 
 INTEGER = {"type": "integer", "format": "int32"}
 SPEC = {
@@ -15,11 +15,11 @@ SPEC = {
     "priorityClassName": {"type": "string"},
     "queue": {"type": "string"},
 }
-CUSTOM = [kind for kind in KINDS if kind.group != "scheduling.k8s.io"]
+CUSTOM = [kind for kind in OBJECTS if kind.group != "scheduling.k8s.io"]
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
-def definition(kind: Kind) -> dict[str, Any]:
+def definition(kind: ObjectKind) -> dict[str, Any]:
     """The CustomResourceDefinition of a kind of `CUSTOM`."""
     properties = {
         "spec": {"type": "object", "properties": SPEC},
@@ -46,6 +46,6 @@ def definition(kind: Kind) -> dict[str, Any]:
     }
 
 
-def path_of(kind: Kind, namespace: str = "default") -> str:
+def path_of(kind: ObjectKind, namespace: str = "default") -> str:
     """Where objects of a kind of `CUSTOM` are made."""
     return f"/apis/{kind.group}/{kind.versions[0]}/namespaces/{namespace}/{kind.plural}"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hived_extender.jobs.dialects.description import Kind, ObjectRef
+from hived_extender.jobs.kinds.description import ObjectKind, ObjectRef
 from hived_extender.jobs.podgroups import Objects
 from hived_extender.kube import watch
 from hived_extender.kube.client import KubeClient, KubeError
@@ -43,7 +43,7 @@ def followed(plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[t
 
 @pytest.mark.parametrize("kind", CUSTOM, ids=lambda kind: kind.group)
 def test_a_kind_that_is_installed_later_is_followed_until_it_is_removed(
-    plane: ControlPlane, followed: tuple[Objects, list[ObjectRef]], kind: Kind
+    plane: ControlPlane, followed: tuple[Objects, list[ObjectRef]], kind: ObjectKind
 ) -> None:
     following, told = followed
     assert following.wait_until_listed(PATIENCE_S)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from hived_extender.jobs.dialects import podgroup, volcano
-from hived_extender.jobs.dialects.description import Kind
+from hived_extender.jobs.kinds import coscheduling, volcano
+from hived_extender.jobs.kinds.description import ObjectKind
 from hived_extender.kube.client import KubeError
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
@@ -16,17 +16,17 @@ from tests.e2e.podgroups import DEFINITIONS, definition, path_of
 from tests.e2e.pods import POD_LIST, Json, configuration
 
 MARKS: dict[str, Json] = {
-    podgroup.KIND.name: {"labels": {"scheduling.x-k8s.io/pod-group": "train"}},
-    volcano.KIND.name: {"annotations": {"scheduling.k8s.io/group-name": "train"}},
+    coscheduling.PODGROUPS.name: {"labels": {"scheduling.x-k8s.io/pod-group": "train"}},
+    volcano.PODGROUPS.name: {"annotations": {"scheduling.k8s.io/group-name": "train"}},
 }
 
 
-@pytest.fixture(params=[podgroup.KIND, volcano.KIND], ids=lambda kind: kind.group)
-def kind(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Kind]:
+@pytest.fixture(params=[coscheduling.PODGROUPS, volcano.PODGROUPS], ids=lambda kind: kind.group)
+def kind(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[ObjectKind]:
     """A kind that is installed; the status of Volcano's is a part of the object, as its project had it for long."""
-    kind: Kind = request.param
+    kind: ObjectKind = request.param
     document = definition(kind)
-    if kind is volcano.KIND:
+    if kind is volcano.PODGROUPS:
         del document["spec"]["versions"][0]["subresources"]
     plane.kube.create(DEFINITIONS, document)
     plane.wait_for("the kind to be there", lambda: is_there(plane, kind))
@@ -34,21 +34,23 @@ def kind(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[Kind]:
     plane.kube.delete(f"{DEFINITIONS}/{kind.name}")
 
 
-def is_there(plane: ControlPlane, kind: Kind) -> bool:
+def is_there(plane: ControlPlane, kind: ObjectKind) -> bool:
     with suppress(KubeError):
         plane.kube.get(path_of(kind))
         return True
     return False
 
 
-def member(kind: Kind, name: str, *, count: int = 2) -> Json:
+def member(kind: ObjectKind, name: str, *, count: int = 2) -> Json:
     """A pod as a controller of this kind makes it."""
     container = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/gpu": str(count)}}}
     spec = {"schedulerName": "hivedscheduler-ds-a", "containers": [container]}
     return {"metadata": {"name": name, **MARKS[kind.name]}, "spec": spec}
 
 
-def test_a_pod_group_says_what_it_waits_for_and_that_it_runs(plane: ControlPlane, kind: Kind, tmp_path: Path) -> None:
+def test_a_pod_group_says_what_it_waits_for_and_that_it_runs(
+    plane: ControlPlane, kind: ObjectKind, tmp_path: Path
+) -> None:
     file = configuration(tmp_path, {"a": 1}, gpus=4)
     text = file.read_text().replace("  a:\n", "  a:\n    namespaces: [default]\n")
     file.write_text(text)
@@ -61,9 +63,9 @@ def test_a_pod_group_says_what_it_waits_for_and_that_it_runs(plane: ControlPlane
             return found
 
         cluster.kube.create(POD_LIST, member(kind, "first"))
-        waits = "Inqueue" if kind is volcano.KIND else "Pending"
+        waits = "Inqueue" if kind is volcano.PODGROUPS else "Pending"
         plane.wait_for("the group to wait", lambda: status().get("phase") == waits)
-        if kind is volcano.KIND:
+        if kind is volcano.PODGROUPS:
             (condition,) = status()["conditions"]
             assert (condition["type"], condition["reason"]) == ("Unschedulable", "NotEnoughTasks")
             assert "1 of 2 pods created" in condition["message"]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hived.values.errors import UserError
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER
-from hived_extender.jobs.dialects import table
-from hived_extender.jobs.dialects.koordinator import PREFIX as GANG
+from hived_extender.jobs.kinds import table
+from hived_extender.jobs.kinds.koordinator import PREFIX as GANG
 from hived_extender.jobs.wire import Pod
 from hived_jobs.creation import collection_of
 from hived_jobs.documents import stored_document

@@ -11,8 +11,8 @@ from msgspec import convert
 
 from hived.values.errors import UserError
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
-from hived_extender.jobs.dialects import table
-from hived_extender.jobs.dialects.description import NoObjects
+from hived_extender.jobs.kinds import table
+from hived_extender.jobs.kinds.description import NoObjects
 from hived_extender.jobs.wire import Pod
 from hived_jobs.submission import Submission
 from tests.job_files import plan_file

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from hived_extender.jobs.dialects.description import ObjectRef
+from hived_extender.jobs.kinds.description import ObjectRef
 from hived_extender.jobs.wire import Node, Pod
 from hived_extender.kube.client import KubeError
 from hived_extender.machine import acceptance, emptied, gang_notices, preemptions, retries

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
-from hived_extender.jobs.dialects import native_podgroup, podgroup, volcano, yunikorn
-from hived_extender.jobs.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
-from hived_extender.jobs.dialects.description import Kind, MatchPolicy, ObjectRef
+from hived_extender.jobs.kinds import coscheduling, native, volcano, yunikorn
+from hived_extender.jobs.kinds.description import MatchPolicy, ObjectKind, ObjectRef
+from hived_extender.jobs.kinds.koordinator import GROUP_NAME, MIN_AVAILABLE
 from tests.extender.machine.small_cluster import Json, spec_text
 from tests.extender.machine.small_gangs import koordinator
 from tests.property.choices import Choices
@@ -109,14 +109,14 @@ def _in_roles(choices: Choices, job: Job, sizes: tuple[int, ...]) -> None:
 
 def _grouped(choices: Choices, job: Job, sizes: tuple[int, ...]) -> None:
     gang = _gang(choices, job)
-    _describe(job, podgroup.KIND, {"minMember": gang.minimum})
-    _fill(choices, job, gang, sizes, labels={podgroup.LABEL: gang.name})
+    _describe(job, coscheduling.PODGROUPS, {"minMember": gang.minimum})
+    _fill(choices, job, gang, sizes, labels={coscheduling.LABEL: gang.name})
 
 
 def _of_volcano(choices: Choices, job: Job, sizes: tuple[int, ...]) -> None:
     tasks = {"ps": 1, "worker": choices.integer(1, 2)}
     gang = _gang(choices, job, task_minimums=tasks, least=sum(tasks.values()))
-    _describe(job, volcano.KIND, {"minMember": gang.minimum, "minTaskMember": tasks})
+    _describe(job, volcano.PODGROUPS, {"minMember": gang.minimum, "minTaskMember": tasks})
     notes = {volcano.GROUP_NAMES[0]: gang.name}
     for index in range(gang.minimum + choices.integer(0, 1)):
         task = "ps" if index < 1 else "worker"
@@ -125,7 +125,7 @@ def _of_volcano(choices: Choices, job: Job, sizes: tuple[int, ...]) -> None:
 
 def _native(choices: Choices, job: Job, sizes: tuple[int, ...]) -> None:
     gang = _gang(choices, job)
-    _describe(job, native_podgroup.KIND, {"schedulingPolicy": {"gang": {"minCount": gang.minimum}}})
+    _describe(job, native.PODGROUPS, {"schedulingPolicy": {"gang": {"minCount": gang.minimum}}})
     _fill(choices, job, gang, sizes, schedulingGroup={"podGroupName": gang.name})
 
 
@@ -168,7 +168,7 @@ def _size(choices: Choices, sizes: tuple[int, ...]) -> int:
     return choices.pick(sizes) if sizes else choices.weighted({4: 2, 2: 3, 1: 3, 0: 1})
 
 
-def _describe(job: Job, kind: Kind, spec: Json) -> None:
+def _describe(job: Job, kind: ObjectKind, spec: Json) -> None:
     job.objects[kind.ref(job.namespace, job.name)] = {"metadata": {"name": job.name}, "spec": spec}
 
 

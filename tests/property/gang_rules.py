@@ -9,7 +9,7 @@ from hived.scheduler import check_invariants
 from hived.values.errors import UserError
 from hived.values.specs import BindInfo
 from hived_extender.jobs.bind_info import bind_info
-from hived_extender.jobs.dialects.description import GangKey, MatchPolicy, ObjectRef
+from hived_extender.jobs.kinds.description import GangKey, MatchPolicy, ObjectRef
 from hived_extender.machine.gangs.plans import Round
 from hived_extender.machine.gangs.rounds import Alone
 from hived_extender.machine.pods import PodRecord, PodState

@@ -5,7 +5,7 @@ After every operation all of `gang_rules` must hold.
 
 from collections.abc import Callable, Iterable
 
-from hived_extender.jobs.dialects.description import ObjectRef
+from hived_extender.jobs.kinds.description import ObjectRef
 from tests.extender.machine.small_cluster import Json
 from tests.property.choices import Choices
 from tests.property.gang_cluster import Api, Replica

@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived_config.loader import Configuration
-from hived_extender.jobs.dialects.description import NoObjects
 from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.kinds.description import NoObjects
 from hived_extender.jobs.proofs import Prover
 from hived_extender.jobs.wire import BindArgs
 from hived_extender.machine.effects import (

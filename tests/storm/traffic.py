@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
-from hived_extender.jobs.dialects import podgroup
+from hived_extender.jobs.kinds import coscheduling
 from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_lab.embedded.cluster import EmbeddedCluster
@@ -24,7 +24,9 @@ from tests.storm.documents import Document, nodes, types, vcs
 
 NAMESPACE = "default"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-POD_GROUPS = f"/apis/{podgroup.KIND.group}/{podgroup.KIND.versions[0]}/namespaces/{NAMESPACE}/podgroups"
+POD_GROUPS = (
+    f"/apis/{coscheduling.PODGROUPS.group}/{coscheduling.PODGROUPS.versions[0]}/namespaces/{NAMESPACE}/podgroups"
+)
 OWN = "hivedscheduler.microsoft.com/"
 
 MOST_PODS = 45
@@ -53,7 +55,7 @@ def make_job(choices: Choices, name: str, document: Document) -> Job:
         notes = {f"{OWN}virtual-cluster": vc, f"{OWN}priority": str(priority)}
         pods = [_pod(f"{name}-{i}", notes, {"nvidia.com/gpu": str(size)}) for i, size in enumerate(sizes)]
         for pod in pods:
-            pod["metadata"]["labels"] = {podgroup.LABEL: name}
+            pod["metadata"]["labels"] = {coscheduling.LABEL: name}
         group = {"metadata": {"name": name}, "spec": {"minMember": len(sizes)}}
         return Job(name, tuple(pods), group)
     wanted: Json = {"virtualCluster": vc, "priority": priority, "leafCellNumber": sizes[0]}

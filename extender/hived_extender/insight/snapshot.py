@@ -21,7 +21,7 @@ from hived.values.errors import InvariantError, UserError
 from hived.values.events import Offer
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest
 from hived_config.access import AccessRules
-from hived_extender.jobs.dialects import kueue
+from hived_extender.jobs.kinds import kueue
 from hived_extender.jobs.progress import seconds_of
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.nodes import RuledNode

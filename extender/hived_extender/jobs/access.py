@@ -27,8 +27,8 @@ from hived_extender.jobs.annotations import BIND_INFO, PREFIX, SCHEDULING_SPEC, 
 from hived_extender.jobs.asks import AccessError, Ask, Resolver, Wish
 from hived_extender.jobs.bind_info import asks_in_own_words
 from hived_extender.jobs.capacity import leaves_below
-from hived_extender.jobs.dialects import table
-from hived_extender.jobs.dialects.description import NoObjects
+from hived_extender.jobs.kinds import table
+from hived_extender.jobs.kinds.description import NoObjects
 from hived_extender.jobs.requests import most_at_once, requested
 from hived_extender.jobs.wire import Container, NodeSelector, Pod
 

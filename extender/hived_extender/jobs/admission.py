@@ -26,8 +26,8 @@ from hived_extender.jobs.access import LabelsOf, Permissions, Refusals, Sizes
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, read_spec
 from hived_extender.jobs.asks import DEVICE_REQUESTS, DeviceRequests
 from hived_extender.jobs.device_words import DeviceWords, is_numbered, plugin_word
-from hived_extender.jobs.dialects.description import NoObjects
-from hived_extender.jobs.dialects.table import describe, is_marked
+from hived_extender.jobs.kinds.description import NoObjects
+from hived_extender.jobs.kinds.table import describe, is_marked
 from hived_extender.jobs.requests import most_at_once
 from hived_extender.jobs.wire import ENABLE_LIMIT, Container, Pod, encode
 

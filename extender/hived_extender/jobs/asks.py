@@ -26,8 +26,8 @@ from hived_extender.jobs.capacity import (
     skus_needed,
     vc_capacity,
 )
-from hived_extender.jobs.dialects.description import Description, Within
-from hived_extender.jobs.dialects.words import SHOWN_LENGTH
+from hived_extender.jobs.document import SHOWN_LENGTH
+from hived_extender.jobs.kinds.description import Description, Within
 from hived_extender.jobs.priorities import parse_priority, priority_class_name
 from hived_extender.jobs.requests import all_requested, own_requests, requested
 from hived_extender.jobs.wire import ENABLE_LIMIT, Pod, PodSpec

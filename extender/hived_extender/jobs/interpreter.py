@@ -9,8 +9,8 @@ from hived_extender.jobs.access import LabelsOf
 from hived_extender.jobs.amounts import CellAmounts
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, read_spec
 from hived_extender.jobs.asks import Ask, Resolver, no_labels
-from hived_extender.jobs.dialects import table
-from hived_extender.jobs.dialects.description import Description, Lookup, ObjectRef
+from hived_extender.jobs.kinds import table
+from hived_extender.jobs.kinds.description import Description, Lookup, ObjectRef
 from hived_extender.jobs.requests import all_requested
 from hived_extender.jobs.wire import Pod
 

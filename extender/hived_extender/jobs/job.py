@@ -1,19 +1,13 @@
-"""A job object as queues need it: its pods, whether it is held back, and how far it has come.
+"""A job object as values: its name, its pods, its state, and the pods with which it may start."""
 
-With which pods a job may start: a number of them, by kinds of pods that are alike.
-"""
-
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
 import msgspec
 
-from hived_extender.jobs.dialects.description import Description
-from hived_extender.jobs.wire import Pod
-
 WORKLOAD = "Workload"
-"""Kueue's kind of a job that it lets in."""
+"""Kueue's kind of a job that it admits."""
 
 Document = dict[str, Any]
 """A job object as JSON has it."""
@@ -22,7 +16,7 @@ _KEY_PARTS = 4
 
 
 class JobName(msgspec.Struct, frozen=True, order=True):
-    """A job object of the table by its API group, kind and name: as its pods name it."""
+    """A job object by its API group, kind and name, as its pods name it."""
 
     group: str
     kind: str
@@ -34,7 +28,7 @@ class JobName(msgspec.Struct, frozen=True, order=True):
 
 
 class JobRef(msgspec.Struct, frozen=True, order=True):
-    """One job object. Two jobs of one name in a row differ in `uid`."""
+    """One job object. A later job of the same name has another `uid`."""
 
     api_version: str
     kind: str
@@ -47,7 +41,7 @@ class JobRef(msgspec.Struct, frozen=True, order=True):
 
     @property
     def key(self) -> str:
-        """The key of its unit: unique for all time."""
+        """Its key in queues, unique for all time."""
         return f"{self.kind}/{self.namespace}/{self.name}/{self.uid}"
 
     @property
@@ -57,19 +51,19 @@ class JobRef(msgspec.Struct, frozen=True, order=True):
 
 
 def parts_of(key: str) -> list[str]:
-    """Kind, namespace, name and uid by the key of a job; none of other words that stand in place of one."""
+    """Kind, namespace, name and uid in the key of a job; empty for any other text."""
     parts = key.split("/")
     return parts if len(parts) == _KEY_PARTS and " " not in key else []
 
 
 def masked(key: str, namespace: str) -> str:
-    """The key of a job for readers of a namespace, who read of a job of another one its uid alone. Other words stay."""
+    """The key of a job for readers of a namespace: only the uid of a job in another namespace. Other texts stay."""
     parts = parts_of(key)
     return f"job {parts[-1]}" if parts and parts[1] != namespace else key
 
 
 def told(key: str, namespace: str) -> str:
-    """The same as people read it, without the uid of a job that is named."""
+    """The same as people read it, without the uid of a job of their namespace."""
     found = masked(key, namespace)
     return "/".join(parts_of(found)[:-1]) or found
 
@@ -185,44 +179,3 @@ class Minimum(msgspec.Struct, frozen=True):
     def shape(self) -> tuple[int, tuple[tuple[int, int, int], ...]]:
         """All that a choice of pods depends on."""
         return self.count, tuple(kind.shape for kind in self.kinds)
-
-
-def minimum_of(
-    job: Job, ours: Sequence[tuple[Role, Pod, int, Mapping[str, float]]], others: Mapping[str, float],
-    said: Sequence[Description | None], places: Sequence[int],
-) -> Minimum | None:  # fmt: skip
-    """With which of its pods a job may start, None for all of them.
-
-    ours : each role of pods with cells, with its pod, leaf cells and amounts of one pod, in the order of the job
-    others : the amounts of all pods without cells
-    said : the gang of each role's pods with cells, as they say
-    places : where each of `ours` is among the templates
-    """
-    total = sum(role.count for role in job.roles)
-    least, tasks = _said(job, said)
-    if least is None or least >= total:
-        return None
-    kinds: dict[tuple[object, ...], list[tuple[int, int, int, int, Mapping[str, float]]]] = {}
-    for (role, pod, leaf_count, request), place in zip(ours, places, strict=True):
-        needed = min(tasks.get(role.name, role.least), role.count)
-        key = leaf_count, role.name if needed else "", msgspec.json.encode(pod.spec)
-        kinds.setdefault(key, []).append((role.count, needed, leaf_count, place, request))
-    found = tuple(
-        PodKind(sum(one[0] for one in each), sum(one[1] for one in each), each[0][2], tuple(one[3] for one in each),
-                each[0][4])
-        for each in kinds.values()
-    )  # fmt: skip
-    count = sum(kind.count for kind in found)
-    needed = max(least - (total - count), sum(kind.least for kind in found), 1)
-    return Minimum(needed, found, others) if needed < count else None
-
-
-def _said(job: Job, said: Sequence[Description | None]) -> tuple[int | None, Mapping[str, int]]:
-    """How many pods start together, and of each task: by the words of all pods, which are one gang, or of the job."""
-    gangs = {one.gang if one is not None else None for one in said}
-    if None in gangs:
-        return (job.min_count, {}) if gangs == {None} else (None, {})
-    if len(gangs) > 1 or any(one is not None and len(one.groups or ()) > 1 for one in said):
-        return None, {}
-    tasks = {task: least for one in said if one is not None for task, least in (one.task_minimums or {}).items()}
-    return max((one.minimum or 1 for one in said if one is not None), default=None), tasks

@@ -15,13 +15,13 @@ from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.jobs.admission import GATES, Admission, Admitted, Answered, decoded
 from hived_extender.jobs.asks import no_labels
-from hived_extender.jobs.dialects import kueue
-from hived_extender.jobs.dialects.description import NoObjects
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.job import JobState
-from hived_extender.jobs.kinds import gangs, gates, marks, table
-from hived_extender.jobs.needs import is_ours, misplaced, need_of
-from hived_extender.jobs.owners import job_of, workload_of
+from hived_extender.jobs.kinds import gangs, gates, kueue, marks, table
+from hived_extender.jobs.kinds.description import NoObjects
+from hived_extender.jobs.kinds.table import job_of_pod, workload_of
+from hived_extender.jobs.misspelt import misplaced
+from hived_extender.jobs.needs import is_ours, need_of
 from hived_extender.jobs.quotas.backing import Beside, judge
 from hived_extender.jobs.wire import Pod
 
@@ -66,7 +66,7 @@ class JobAdmission(Admission):
             return False
         place = pod.metadata.namespace or namespace
         may_wait = marks.may_queue(pod.labels, pod.annotations) and not pod.labels.keys() & KUEUES
-        is_of_other = job_of(pod.labels, pod.metadata.owners or (), place) or workload_of(pod.annotations, place)
+        is_of_other = job_of_pod(pod.labels, pod.metadata.owners or (), place) or workload_of(pod.annotations, place)
         return may_wait and not is_of_other and gangs.names_gang(pod)
 
     def admit_job(self, document: Mapping[str, Any], namespace: str = "") -> Answered:

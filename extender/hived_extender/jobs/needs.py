@@ -5,7 +5,7 @@ Each role's template is read as the pod that it will be. So a queued job asks fo
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -14,13 +14,13 @@ from hived.values.errors import UserError
 from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.jobs.amounts import CellAmounts, amounts_of
 from hived_extender.jobs.annotations import MAX_COUNT, SCHEDULING_SPEC, is_quickly_read
-from hived_extender.jobs.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER, Ask
+from hived_extender.jobs.asks import Ask
 from hived_extender.jobs.bind_info import asks_in_own_words
-from hived_extender.jobs.dialects import jobset
-from hived_extender.jobs.dialects.description import Description, JobPart
 from hived_extender.jobs.interpreter import Interpreter
-from hived_extender.jobs.job import Job, JobState, Minimum, Role, minimum_of
-from hived_extender.jobs.kinds import gangs, marks
+from hived_extender.jobs.job import Job, JobState, Minimum, PodKind, Role
+from hived_extender.jobs.kinds import gangs, jobset, marks
+from hived_extender.jobs.kinds.description import Description, JobPart
+from hived_extender.jobs.misspelt import misplaced
 from hived_extender.jobs.progress import declared_limit
 from hived_extender.jobs.wire import Pod, PodMetadata
 
@@ -102,7 +102,7 @@ def _minimum(
     places = [by_size.index(each) for each in range(len(ours))]
     others = _amounts(rest, [None] * len(rest), interpreter.cell_amounts)
     said = [interpreter.describe(pod) for (_, pod), spec in zip(pods, specs, strict=True) if spec is not None]
-    return minimum_of(job, ours, others, said, places)
+    return _minimum_of(job, ours, others, said, places)
 
 
 def _check_is_whole(job: Job, pods: Sequence[Pod], interpreter: Interpreter) -> None:
@@ -115,14 +115,6 @@ def _check_is_whole(job: Job, pods: Sequence[Pod], interpreter: Interpreter) -> 
     together = sorted({gang for each in said if each is not None for gang in each.groups or ()})
     if waits_for := gangs.missing(job.ref, members, together):
         raise UserError(f"{job.ref}: {waits_for}")
-
-
-def misplaced(job: Job, pods: Iterable[Pod]) -> str:
-    """Which annotations of a job object count on its pods alone, which lack them, or are misspelt; "" for none."""
-    on_pods = {name for pod in pods for name in pod.annotations}
-    found = [name for name in _OF_PODS if name in job.annotations and name not in on_pods]
-    moved = f"it is annotated {' and '.join(found)}, which counts on its pods alone: move it to their template"
-    return "; ".join([*([moved] if found else []), *marks.odd_words(job.labels, job.annotations, _OF_PODS)])
 
 
 def is_ours(job: Job, interpreter: Interpreter) -> bool:
@@ -185,8 +177,6 @@ def _check_understood(job: Job, role: Role, pod: Pod, interpreter: Interpreter) 
     except UserError as error:
         raise UserError(f"{job.ref}: role {role.name}: {error.message}") from None
 
-
-_OF_PODS = (VIRTUAL_CLUSTER, PRIORITY, LEAF_CELL_TYPE, PINNED_CELL)
 
 _OFF = f'annotate the job {marks.QUEUE}: "off", and it starts as soon as there is room'
 
@@ -269,3 +259,44 @@ def _limit(job: Job, pods: Sequence[Pod]) -> float | None:
     each = [declared_limit(pod)[0] for pod in pods]
     longest = max((limit for limit in each if limit is not None), default=None) if None not in each else None
     return min((limit for limit in (own, job.limit_s, longest) if limit is not None), default=None)
+
+
+def _minimum_of(
+    job: Job, ours: Sequence[tuple[Role, Pod, int, Mapping[str, float]]], others: Mapping[str, float],
+    said: Sequence[Description | None], places: Sequence[int],
+) -> Minimum | None:  # fmt: skip
+    """With which of its pods a job may start, None for all of them.
+
+    ours : each role of pods with cells, with its pod, leaf cells and amounts of one pod, in the order of the job
+    others : the amounts of all pods without cells
+    said : the gang of each role's pods with cells, as they say
+    places : where each of `ours` is among the templates
+    """
+    total = sum(role.count for role in job.roles)
+    least, tasks = _said(job, said)
+    if least is None or least >= total:
+        return None
+    kinds: dict[tuple[object, ...], list[tuple[int, int, int, int, Mapping[str, float]]]] = {}
+    for (role, pod, leaf_count, request), place in zip(ours, places, strict=True):
+        needed = min(tasks.get(role.name, role.least), role.count)
+        key = leaf_count, role.name if needed else "", msgspec.json.encode(pod.spec)
+        kinds.setdefault(key, []).append((role.count, needed, leaf_count, place, request))
+    found = tuple(
+        PodKind(sum(one[0] for one in each), sum(one[1] for one in each), each[0][2], tuple(one[3] for one in each),
+                each[0][4])
+        for each in kinds.values()
+    )  # fmt: skip
+    count = sum(kind.count for kind in found)
+    needed = max(least - (total - count), sum(kind.least for kind in found), 1)
+    return Minimum(needed, found, others) if needed < count else None
+
+
+def _said(job: Job, said: Sequence[Description | None]) -> tuple[int | None, Mapping[str, int]]:
+    """How many pods start together, and of each task: by the words of all pods, which are one gang, or of the job."""
+    gangs = {one.gang if one is not None else None for one in said}
+    if None in gangs:
+        return (job.min_count, {}) if gangs == {None} else (None, {})
+    if len(gangs) > 1 or any(one is not None and len(one.groups or ()) > 1 for one in said):
+        return None, {}
+    tasks = {task: least for one in said if one is not None for task, least in (one.task_minimums or {}).items()}
+    return max((one.minimum or 1 for one in said if one is not None), default=None), tasks

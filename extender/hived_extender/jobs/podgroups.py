@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hived_extender.jobs.dialects.description import Kind, ObjectRef
-from hived_extender.jobs.dialects.table import KINDS
+from hived_extender.jobs.kinds.description import ObjectKind, ObjectRef
+from hived_extender.jobs.kinds.table import OBJECTS
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.watch import OptionalKinds
@@ -23,14 +23,14 @@ class Objects:
         self._on_change: Callable[[ObjectRef], None] = lambda ref: None
         self._objects: dict[ObjectRef, Object] = {}
         self._lock = threading.Lock()  # for changes of these; never held while anybody is told of one
-        self._kinds = OptionalKinds(kube, metrics, KINDS, self, "gang objects")
+        self._kinds = OptionalKinds(kube, metrics, OBJECTS, self, "gang objects")
 
     def get(self, kind: str, namespace: str, name: str, /) -> Mapping[str, Any] | None:
-        """The object as it was told last, not to be changed; None if it does not exist. `kind` is `Kind.name`."""
+        """The object as it was told last, not to be changed; None if it does not exist. `kind` is `ObjectKind.name`."""
         return self._objects.get(ObjectRef(kind, namespace, name))
 
     def collection(self, kind: str) -> str:
-        """The path under which the API server has all objects of a kind, "" if it has none. `kind` is `Kind.name`."""
+        """The API server's path of all objects of a kind, `ObjectKind.name`; "" if it has none."""
         return self._kinds.path(lambda one: one.name == kind)
 
     def start(self, on_change: Callable[[ObjectRef], None]) -> None:
@@ -54,24 +54,24 @@ class Objects:
 
     # Told by the watches
 
-    def listed(self, kind: Kind, items: list[Object]) -> None:
+    def listed(self, kind: ObjectKind, items: list[Object]) -> None:
         """See `kube.watch.Told`."""
         there = {_ref(kind, item): item for item in items}
         self._take({**dict.fromkeys(ref for ref in self._of(kind) if ref not in there), **there})
 
-    def seen(self, kind: Kind, item: Object) -> None:
+    def seen(self, kind: ObjectKind, item: Object) -> None:
         """See `kube.watch.Told`."""
         self._take({_ref(kind, item): item})
 
-    def gone(self, kind: Kind, item: Object) -> None:
+    def gone(self, kind: ObjectKind, item: Object) -> None:
         """See `kube.watch.Told`."""
         self._take({_ref(kind, item): None})
 
-    def unserved(self, kind: Kind) -> None:
+    def unserved(self, kind: ObjectKind) -> None:
         """See `kube.watch.Told`."""
         self._take(dict.fromkeys(self._of(kind)))
 
-    def _of(self, kind: Kind) -> list[ObjectRef]:
+    def _of(self, kind: ObjectKind) -> list[ObjectRef]:
         with self._lock:
             return [ref for ref in self._objects if ref.kind == kind.name]
 
@@ -88,7 +88,7 @@ class Objects:
             self._on_change(ref)
 
 
-def _ref(kind: Kind, item: Object) -> ObjectRef:
+def _ref(kind: ObjectKind, item: Object) -> ObjectRef:
     return kind.ref(item["metadata"].get("namespace", ""), item["metadata"]["name"])
 
 

@@ -38,9 +38,11 @@ MOST_S = 10 * 365 * 86_400.0
 """More is no limit."""
 
 _LENGTH = 40  # characters of a limit; longer ones are not looked at
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-_PARTS = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,6})?[smhdw])+", re.ASCII)
-_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])", re.ASCII)
+_UNITS = {
+    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0,
+}  # fmt: skip
+_PART = r"([0-9]{1,9}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(ns|us|µs|ms|s|m|h|d|w)"
+_PARTS = re.compile(f"(?:{_PART})+")
 _WITH_DAYS = re.compile(r"(?P<d>[0-9]{1,6})-(?P<h>[0-9]{1,4})(?::(?P<m>[0-9]{1,4})(?::(?P<s>[0-9]{1,4}))?)?", re.ASCII)
 _CLOCK = re.compile(r"(?:(?P<h>[0-9]{1,6}):)?(?P<m>[0-9]{1,9}):(?P<s>[0-9]{1,4})", re.ASCII)
 _MINUTES = re.compile(r"[0-9]{1,9}", re.ASCII)
@@ -65,13 +67,19 @@ def declared_limit(pod: Pod) -> tuple[float | None, tuple[str, ...]]:
 
 def read_duration(text: str) -> float:
     """Seconds of our own annotation; a number alone is refused, as Slurm would mean minutes by it. Raises UserError."""
-    if len(text) <= _LENGTH and _PARTS.fullmatch(text):
-        return _positive(sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text)), text)
-    if len(text) <= _LENGTH and not _MINUTES.fullmatch(text):
+    found = sum_of_units(text)
+    if found is None and len(text) <= _LENGTH and not _MINUTES.fullmatch(text):
         found = _slurm(text)
-        if found is not None:
-            return _positive(found, text)
+    if found is not None:
+        return _positive(found, text)
     raise UserError(f"expected a length of time such as 90m, 1h30m, 2d or 1-12:00:00, found {_shown_limit(text)}")
+
+
+def sum_of_units(text: str) -> float | None:
+    """Seconds of a duration such as 1h30m, as Go writes it, with days and weeks besides; None for any other text."""
+    if len(text) > _LENGTH or not _PARTS.fullmatch(text):
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, text))
 
 
 def read_slurm_limit(text: str) -> float:

@@ -16,9 +16,9 @@ from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodSpec
 from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER, Ask
 from hived_extender.jobs.bind_info import asks_in_own_words
-from hived_extender.jobs.dialects import kueue
-from hived_extender.jobs.dialects.description import Description
 from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.kinds import kueue
+from hived_extender.jobs.kinds.description import Description
 from hived_extender.jobs.kinds.marks import HOLD
 from hived_extender.jobs.wire import Pod, PodMetadata
 from hived_extender.jobs.wire import PodSpec as WirePodSpec
@@ -169,7 +169,7 @@ def _ask(
     plain = _said_by(interpreter, pod, description)
     queue = (description and description.queue) or ""
     vc = next((each for each in (workload.cluster_queue, workload.queue) if each in interpreter.virtual_clusters), "")
-    told = description or Description(kueue.NAME)
+    told = description or Description(kueue.KUEUE.name)
     if vc and queue not in interpreter.virtual_clusters:
         told = replace(told, queue=vc)
     ask = None

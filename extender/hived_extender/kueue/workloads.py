@@ -22,8 +22,8 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived_extender.jobs.annotations import PREFIX
-from hived_extender.jobs.dialects.kueue import HOST
 from hived_extender.jobs.job import JobRef
+from hived_extender.jobs.kinds.kueue import HOST
 from hived_extender.jobs.progress import seconds_of
 from hived_extender.kube.watch import ObjectKind
 

@@ -20,8 +20,8 @@ from hived.values.errors import UserError
 from hived.values.events import Offer
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, GroupSpec, PodRequest
 from hived_extender.jobs.access import MIRROR
-from hived_extender.jobs.dialects.description import GangKey, ObjectRef
 from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.kinds.description import GangKey, ObjectRef
 from hived_extender.jobs.namespaces import KnownLabels
 from hived_extender.jobs.progress import seconds_of
 from hived_extender.jobs.proofs import Prover

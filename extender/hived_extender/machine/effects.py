@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from hived_extender.jobs.dialects.description import GangKey, ObjectRef
+from hived_extender.jobs.kinds.description import GangKey, ObjectRef
 from hived_extender.kube.metrics import Metrics
 from hived_extender.machine.gangs.plans import GangState
 from hived_extender.machine.notices import Condition, Notice

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 
 from hived.values.errors import UserError
-from hived_extender.jobs.dialects.description import GangKey
+from hived_extender.jobs.kinds.description import GangKey
 from hived_extender.machine.announcements import Announcements
 from hived_extender.machine.cluster_cache import ClusterCache
 from hived_extender.machine.effects import Outbox

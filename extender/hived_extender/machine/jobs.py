@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from hived_extender.jobs.job import JobName, JobRef
 from hived_extender.jobs.kinds.gangs import gang_of
-from hived_extender.jobs.kinds.table import unit_of
-from hived_extender.jobs.owners import job_of, workload_of
+from hived_extender.jobs.kinds.table import job_of_pod, unit_of, workload_of
 from hived_extender.jobs.wire import Owner, Pod
 from hived_extender.machine.pods import PodRecord
 
@@ -31,7 +30,7 @@ class Jobs:
         owners = pod.metadata.owners or ()
         made = (name for each in owners if each.controller and (name := _name_of(each, namespace)) in self._makers)
         job = workload_of(pod.annotations, namespace) or next(made, None)  # labels count until the maker is known
-        job = job or job_of(pod.labels, owners, namespace) or gang_of(pod)
+        job = job or job_of_pod(pod.labels, owners, namespace) or gang_of(pod)
         self._belongs(record, None if job is None else unit_of(job, self._makers))
 
     def made(self, makers: Mapping[JobName, JobName | None]) -> list[PodRecord]:

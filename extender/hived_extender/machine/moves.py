@@ -21,7 +21,7 @@ from hived.values.errors import HivedError, UserError
 from hived.values.events import Offer
 from hived.values.specs import BindInfo, PodRequest, PodSpec
 from hived_extender.api.defrag import MoveState, MovingReport, PlannedPod
-from hived_extender.jobs.dialects.description import GangKey
+from hived_extender.jobs.kinds.description import GangKey
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.clocks import Backoff
 from hived_extender.kube_rules.demands import RuledPod

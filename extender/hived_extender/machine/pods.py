@@ -24,9 +24,9 @@ from msgspec.structs import replace
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec
 from hived_extender.jobs.asks import Ask
-from hived_extender.jobs.dialects import kueue
-from hived_extender.jobs.dialects.description import Description, GangKey, ObjectRef
 from hived_extender.jobs.job import WORKLOAD, JobName
+from hived_extender.jobs.kinds import kueue
+from hived_extender.jobs.kinds.description import Description, GangKey, ObjectRef
 from hived_extender.jobs.node_names import Mask
 from hived_extender.jobs.progress import MOST_S, UNKNOWN, Progress
 from hived_extender.jobs.readings import Reading

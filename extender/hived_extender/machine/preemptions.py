@@ -23,8 +23,8 @@ from hived.values.events import Offer, Phase
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest
 from hived_config.rules import Grace, PodRules
 from hived_config.settings import BorrowedResources, Budgets, PreemptBy, Settings
-from hived_extender.jobs.dialects.description import GangKey
 from hived_extender.jobs.job import parts_of, told_with_uid
+from hived_extender.jobs.kinds.description import GangKey
 from hived_extender.jobs.progress import seconds_of, write_time
 from hived_extender.jobs.wire import MetaPod, MetaVictims, PreemptResult
 from hived_extender.kube.client import KubeError

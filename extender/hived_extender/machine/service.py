@@ -22,8 +22,8 @@ from hived_extender.api.what_if import PodOutcome
 from hived_extender.jobs.access import LabelsOf
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.asks import no_labels
-from hived_extender.jobs.dialects.description import Lookup, NoObjects, ObjectRef
 from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.kinds.description import Lookup, NoObjects, ObjectRef
 from hived_extender.jobs.proofs import Prover
 from hived_extender.jobs.readings import Reading, Texts
 from hived_extender.jobs.wire import (

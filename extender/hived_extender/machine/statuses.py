@@ -7,7 +7,7 @@ once it leads.
 from collections import deque
 from collections.abc import Collection, Iterable
 
-from hived_extender.jobs.dialects.description import GangKey, ObjectRef
+from hived_extender.jobs.kinds.description import GangKey, ObjectRef
 from hived_extender.machine.effects import Outbox, WriteStatuses
 from hived_extender.machine.gangs.plans import GangState, state_of
 from hived_extender.machine.gangs.table import Gangs

@@ -9,8 +9,8 @@ from hived.values.errors import HivedError, UserError
 from hived.values.specs import BindInfo, PodSpec
 from hived_config.loader import Configuration
 from hived_extender.api.defrag import PlannedPod
-from hived_extender.jobs.dialects.description import ObjectRef
 from hived_extender.jobs.job import JobName, JobRef
+from hived_extender.jobs.kinds.description import ObjectRef
 from hived_extender.jobs.quotas.tree import QuotaTree
 from hived_extender.jobs.readings import Reading
 from hived_extender.jobs.wire import BindArgs, FilterArgs, Node, Pod, PreemptArgs

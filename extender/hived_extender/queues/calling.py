@@ -77,10 +77,10 @@ class JobCaller:
         pods = self._pods_of(action) if has_gates else []
         match action.change:
             case Change.LET_GO:
-                lifted = [gates.lift(pod.namespace, pod.name, pod.uid) for pod in pods]
+                lifted = [gates.remove_gate(pod.namespace, pod.name, pod.uid) for pod in pods]
                 return [*table.resume(job, annotations), *lifted]
             case Change.CALL_BACK:
-                removed = [gates.remove(pod.namespace, pod.name, pod.uid) for pod in pods]
+                removed = [gates.delete_pod(pod.namespace, pod.name, pod.uid) for pod in pods]
                 return [*table.suspend(job, annotations), *removed]
             case Change.KEEP:
                 return list(table.annotate(job, annotations))
@@ -90,9 +90,9 @@ class JobCaller:
         pods = [(pod.namespace, pod.name, pod.uid) for pod in self._pods_of(action)]
         match action.change:
             case Change.LET_GO:
-                return [gangs.lift(*pod, action.job, annotations) for pod in pods]
+                return [gangs.remove_gate(*pod, action.job, annotations) for pod in pods]
             case Change.CALL_BACK:
-                return [gates.remove(*pod) for pod in pods]
+                return [gates.delete_pod(*pod) for pod in pods]
             case Change.KEEP:
                 return [gangs.annotate(*pod, annotations) for pod in pods]
 

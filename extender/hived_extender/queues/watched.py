@@ -36,8 +36,8 @@ from hived_extender.jobs.kinds import gangs, table
 from hived_extender.jobs.kinds.batch import JOB
 from hived_extender.jobs.kinds.jobset import JOB_SET, Child, child_of
 from hived_extender.jobs.kinds.kind import Kind
+from hived_extender.jobs.kinds.table import names_another
 from hived_extender.jobs.needs import Need
-from hived_extender.jobs.owners import names_another
 from hived_extender.jobs.quotas.tree import NAMESPACE, QuotaTree, misspelt_in, names_of, read_tree
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.answers import is_older

@@ -22,7 +22,7 @@ from hived.values.errors import UserError
 from hived.values.specs import PodSpec
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, read_spec
 from hived_extender.jobs.asks import DEVICE_REQUESTS, DeviceRequests
-from hived_extender.jobs.dialects import table
+from hived_extender.jobs.kinds import table
 from hived_extender.jobs.requests import all_requested
 from hived_extender.jobs.wire import Pod, PodMetadata
 from hived_simulator.traces.draft import Draft

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hived_extender.jobs.dialects import podgroup, volcano
+from hived_extender.jobs.kinds import coscheduling, volcano
 from tests.e2e.controllers.installing import await_served
 from tests.e2e.controllers.racks import Racks, running_racks
 from tests.e2e.plane import ControlPlane
@@ -14,7 +14,7 @@ from tests.e2e.podgroups import DEFINITIONS, definition
 @pytest.fixture(scope="module")
 def podgroup_kinds(plane: ControlPlane) -> Iterator[None]:
     """The PodGroups of scheduler-plugins and of Volcano."""
-    kinds = (podgroup.KIND, volcano.KIND)
+    kinds = (coscheduling.PODGROUPS, volcano.PODGROUPS)
     for kind in kinds:
         plane.kube.create(DEFINITIONS, definition(kind))
     for kind in kinds:

@@ -5,7 +5,7 @@ from typing import Any
 from hived_extender.jobs.job import Job, JobState
 from hived_extender.jobs.kinds import marks, table
 from hived_extender.jobs.kinds.kind import Verb, Write, path_of
-from hived_extender.jobs.owners import job_of
+from hived_extender.jobs.kinds.table import job_of_pod
 from hived_extender.jobs.wire import Pod
 from tests.e2e.controllers.racks import Racks
 
@@ -100,7 +100,7 @@ def owners_of_pods(racks: Racks, document: Json, made: tuple[Json, ...] = ()) ->
     with_roles = table.read(found(racks, document), roles[0] if roles else None).roles
     assert sum(role.count for role in with_roles if _has_devices(role.template)) == COUNT
     managers = {table.read(one).ref.job_name: job.ref.job_name for one in inner}
-    found_names = [job_of(one.labels, one.metadata.owners or (), "default") for one in _pods(racks)]
+    found_names = [job_of_pod(one.labels, one.metadata.owners or (), "default") for one in _pods(racks)]
     units = [None if name is None else table.unit_of(name, managers) for name in found_names]
     return list(dict.fromkeys("" if each is None else f"{each.kind}/{each.name}" for each in units))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from hived_extender.jobs.dialects import podgroup, volcano
-from hived_extender.jobs.dialects.description import Kind
+from hived_extender.jobs.kinds import coscheduling, volcano
+from hived_extender.jobs.kinds.description import ObjectKind
 from tests.e2e.controllers.racks import Racks, pod
 from tests.e2e.podgroups import path_of
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 def racks(shared_racks: Racks) -> Iterator[Racks]:
     """The racks without pods and PodGroups, before and after."""
     yield shared_racks
-    shared_racks.clean((podgroup.KIND.name, volcano.KIND.name))
+    shared_racks.clean((coscheduling.PODGROUPS.name, volcano.PODGROUPS.name))
 
 
 class Operator:
@@ -32,7 +32,7 @@ class Operator:
     def __init__(self, racks: Racks, scheduler: str) -> None:
         self._racks = racks
         self._scheduler = scheduler
-        self._kind: Kind = volcano.KIND if scheduler == "volcano" else podgroup.KIND
+        self._kind: ObjectKind = volcano.PODGROUPS if scheduler == "volcano" else coscheduling.PODGROUPS
         self._gang = f"ray-{CLUSTER}-pg" if scheduler == "volcano" else CLUSTER
 
     def make_group(self, minimum: int) -> None:

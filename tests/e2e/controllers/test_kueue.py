@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hived_extender.jobs.dialects.kueue import HOST, REQUIRED, SLICE_REQUIRED
+from hived_extender.jobs.kinds.kueue import HOST, REQUIRED, SLICE_REQUIRED
 from hived_extender.kueue.desk import AT_WORK
 from tests.e2e.controllers.kueue_racks import (
     ALL_NODES,

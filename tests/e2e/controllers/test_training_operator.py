@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.jobs.dialects import volcano
+from hived_extender.jobs.kinds import volcano
 from hived_extender.kube.client import KubeError
 from hived_lab.embedded.nodes import STOP_SECONDS
 from tests.e2e.controllers.installing import installed
@@ -64,7 +64,7 @@ def pytorch_job(workers: int = 2, *, restart: str = "OnFailure", **policy: Any) 
 def phase_of(racks: Racks, name: str) -> str | None:
     """The phase of a PodGroup of Volcano, "" for a new one, None if it does not exist."""
     try:
-        found = racks.plane.kube.get(f"{path_of(volcano.KIND)}/{name}")
+        found = racks.plane.kube.get(f"{path_of(volcano.PODGROUPS)}/{name}")
     except KubeError:
         return None
     return str((found.get("status") or {}).get("phase", ""))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.jobs.dialects import volcano
+from hived_extender.jobs.kinds import volcano
 from hived_extender.kube.client import KubeError, pod_path
 from tests.e2e.controllers.installing import await_served
 from tests.e2e.controllers.racks import SCHEDULER, Racks, pod, template
@@ -19,7 +19,7 @@ from tests.e2e.plane import ControlPlane
 from tests.e2e.podgroups import DEFINITIONS, path_of
 
 GROUP_NAME = "scheduling.k8s.io/group-name"
-PODGROUPS = path_of(volcano.KIND)
+PODGROUPS = path_of(volcano.PODGROUPS)
 
 Json = dict[str, Any]
 
@@ -28,7 +28,7 @@ Json = dict[str, Any]
 def racks(shared_racks: Racks) -> Iterator[Racks]:
     """The racks without jobs, before and after."""
     yield shared_racks
-    shared_racks.clean(("jobs.batch", "deployments.apps", "statefulsets.apps", volcano.KIND.name))
+    shared_racks.clean(("jobs.batch", "deployments.apps", "statefulsets.apps", volcano.PODGROUPS.name))
 
 
 @contextmanager
@@ -65,7 +65,7 @@ def volcano_jobs(plane: ControlPlane, racks: Racks) -> Iterator[None]:
 @pytest.fixture
 def volcano_queues(plane: ControlPlane) -> Iterator[None]:
     """Volcano's kind of queues; real ones belong to no namespace, which makes no difference here."""
-    with defined(plane, volcano.KIND.group, volcano.KIND.versions[0], "Queue", "queues"):
+    with defined(plane, volcano.PODGROUPS.group, volcano.PODGROUPS.versions[0], "Queue", "queues"):
         yield
 
 

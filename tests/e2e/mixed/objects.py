@@ -9,7 +9,7 @@ from hived_config.skus import GPU_RESOURCE
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.asks import PRIORITY as ASKED_PRIORITY
 from hived_extender.jobs.asks import VIRTUAL_CLUSTER
-from hived_extender.jobs.dialects import koordinator
+from hived_extender.jobs.kinds import koordinator
 from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_jobs.submission import SCHEDULER
 from hived_lab.embedded.nodes import RUN_SECONDS

@@ -23,7 +23,7 @@ from hived_extender.deploy.installation import deploy_folder, is_of_tenants
 from hived_extender.deploy.kustomize import build
 from hived_extender.http.access import DEFAULT_VERB_CALLERS
 from hived_extender.http.routes import ROUTES
-from hived_extender.jobs.dialects.table import KINDS
+from hived_extender.jobs.kinds.table import OBJECTS
 from tests.extender.deploy.installations import DEPLOY, FOLDERS, ROOT
 from tests.extender.deploy.rules import of_kind
 
@@ -99,7 +99,7 @@ def test_every_kind_of_gang_objects_can_be_followed() -> None:
         for group in rule["apiGroups"]
         for plural in rule["resources"]
     }
-    assert {(kind.group, kind.plural) for kind in KINDS} <= allowed
+    assert {(kind.group, kind.plural) for kind in OBJECTS} <= allowed
 
 
 def allowed(role: str) -> set[tuple[str, str]]:

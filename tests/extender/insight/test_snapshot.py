@@ -9,8 +9,8 @@ import pytest
 from hived.scheduler import check_invariants
 from hived.values.errors import InvariantError
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
-from hived_extender.jobs.dialects import native_podgroup
-from hived_extender.jobs.dialects.description import ObjectRef
+from hived_extender.jobs.kinds import native
+from hived_extender.jobs.kinds.description import ObjectRef
 from hived_extender.machine.cluster_cache import USER_LABEL
 from hived_extender.machine.offers import Offers
 from hived_extender.machine.verbs import NotLeadingError
@@ -76,7 +76,7 @@ def test_a_pod_with_a_mistake_is_refused() -> None:
     assert not entry.is_incomplete
 
 
-NATIVE = native_podgroup.KIND
+NATIVE = native.PODGROUPS
 
 
 def in_podgroup(version: str, gang: bool, spec: dict[str, Any]) -> SmallGangCluster:

@@ -14,7 +14,7 @@ from hived_config.rules import PodRules
 from hived_extender.jobs.annotations import PREFIX
 from hived_extender.jobs.asks import Ask, Resolver
 from hived_extender.jobs.capacity import Resources, skus_needed
-from hived_extender.jobs.dialects.description import Description, Within
+from hived_extender.jobs.kinds.description import Description, Within
 from hived_extender.jobs.requests import requested
 from hived_extender.jobs.wire import Pod
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.jobs.dialects.description import ObjectRef
+from hived_extender.jobs.kinds.description import ObjectRef
 from hived_extender.jobs.podgroups import Objects
 from hived_extender.kube import watch
 from hived_extender.kube.answers import Listing, WatchEvent

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.jobs.dialects.kueue import HOST
+from hived_extender.jobs.kinds.kueue import HOST
 from hived_extender.kueue.workloads import assignment_on
 from tests.extender.kueue.kueue_by_hand import KueueByHand
 from tests.extender.kueue.test_held_cells import nodes

@@ -10,8 +10,8 @@ from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClus
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
 from hived_extender.jobs.annotations import PREFIX
-from hived_extender.jobs.dialects.description import NoObjects
 from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.kinds.description import NoObjects
 from hived_extender.jobs.kinds.marks import HOLD
 from hived_extender.kueue.gangs import MOST_PODS, Gang, NoCells, gang_of
 from hived_extender.kueue.workloads import workload_of

@@ -11,7 +11,7 @@ from typing import Any
 from hived.values.errors import UserError
 from hived_config.access import AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.rules import PodRules
-from hived_extender.jobs.dialects.description import GangKey
+from hived_extender.jobs.kinds.description import GangKey
 from hived_extender.machine.gangs.plans import GangState, state_of
 from hived_extender.machine.preemptions import PreemptionPolicy
 from hived_extender.machine.service import Service

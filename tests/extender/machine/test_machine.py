@@ -12,7 +12,7 @@ import pytest
 
 from hived_config.loader import load_text
 from hived_config.settings import Budgets
-from hived_extender.jobs.dialects.description import ObjectRef
+from hived_extender.jobs.kinds.description import ObjectRef
 from hived_extender.machine.devices.dra import ResourceSlice
 from hived_extender.machine.notices import Reason
 from hived_extender.machine.preemptions import PreemptionPolicy

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection
 
 import pytest
 
-from hived_extender.jobs.dialects import podgroup
-from hived_extender.jobs.dialects.description import GangKey, ObjectRef
+from hived_extender.jobs.kinds import coscheduling
+from hived_extender.jobs.kinds.description import GangKey, ObjectRef
 from hived_extender.machine import statuses
 from hived_extender.machine.effects import WriteStatuses
 from hived_extender.machine.gangs.plans import GangState
@@ -14,7 +14,7 @@ from tests.extender.machine.small_gangs import SmallGangCluster, gang_state
 
 GROUP = "pod-group.scheduling.sigs.k8s.io/"
 KEY = GangKey("ns", "g")
-SOURCE = ObjectRef(podgroup.KIND.name, "ns", "g")
+SOURCE = ObjectRef(coscheduling.PODGROUPS.name, "ns", "g")
 
 Answer = tuple[Collection[GangKey], Collection[GangKey]]
 
@@ -142,7 +142,7 @@ def test_a_follower_does_not_remember_every_gang_there_ever_was(monkeypatch: pyt
     cluster = Telling(is_leading=False)
     cluster.gang("g")
     for number in range(100):
-        cluster.service.object_seen(ObjectRef(podgroup.KIND.name, "ns", f"gone-{number}"))
+        cluster.service.object_seen(ObjectRef(coscheduling.PODGROUPS.name, "ns", f"gone-{number}"))
     assert len(cluster.service.machine._statuses.pending) < 100
     assert KEY in cluster.service.machine._statuses.pending
 

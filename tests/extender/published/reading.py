@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from hived_extender.jobs.dialects import native_podgroup, words
-from hived_extender.jobs.dialects.words import Words
-from hived_extender.jobs.kinds.kind import Part
+from hived_extender.jobs import document
+from hived_extender.jobs.document import Part
+from hived_extender.jobs.kinds import native
 from tests.extender.published.schemas import Json, at, is_open
 
 Read = tuple[str, str]
@@ -28,18 +28,22 @@ _OF_PART = {
     "texts": "object",
     "plain": "object",
 }
-_OF_READERS = {words.whole: "integer", words.count: "integer", native_podgroup._priority: "integer"}
+_OF_READERS = {document.whole: "integer", document.count: "integer", native._priority: "integer"}
 """Others read a text."""
+
+_READ = Part.read
 
 
 def reads_of(read: Callable[[], Any]) -> set[Read]:
-    """The fields that a call reads by way of `Part` and `Words`; of the latter those of objects alone."""
+    """The fields that a call reads by way of `Part`."""
     found: set[Read] = set()
 
     def note(place: str, key: str, expected: str) -> None:
+        if place in ("label ", "annotation "):
+            return  # a pod's own
         if "/" in key:  # a label or an annotation, whose value is a text, whatever it is read as
             key, expected = "key", "string" if expected else ""
-        path = place.partition(":")[2] if ":" in place else place.removeprefix("the job object")
+        path = place.partition(": ")[2]
         steps = [step.partition("[") for step in f"{path.strip(' .')}.{key}".strip(".").split(".")]
         found.add((".".join(f"{name}[]" if bracket else name for name, bracket, _ in steps), expected))
 
@@ -48,7 +52,9 @@ def reads_of(read: Callable[[], Any]) -> set[Read]:
     def of_part(method: Any, expected: str) -> Any:
         def noted(self: Part, key: str, *rest: Any) -> Any:
             if not within:
-                note(self.place, key, expected)
+                reader = rest[0] if rest else None
+                is_read = method is _READ
+                note(self.place, key, _OF_READERS.get(reader, "string") if is_read else expected)
             within.append(key)  # a method may use another one
             try:
                 return method(self, key, *rest)
@@ -57,28 +63,17 @@ def reads_of(read: Callable[[], Any]) -> set[Read]:
 
         return noted
 
-    def of_words(method: Any, expected: str) -> Any:
-        def noted(self: Words, key: str, *rest: Any) -> Any:
-            if ":" in self._place:
-                reader = rest[0] if rest else None
-                is_text = reader is not None and reader not in _OF_READERS
-                note(self._place, key, expected or ("string" if is_text else _OF_READERS.get(reader, "")))
-            return method(self, key, *rest)
-
-        return noted
-
     with pytest.MonkeyPatch.context() as patched:
         for name, expected in _OF_PART.items():
             patched.setattr(Part, name, of_part(getattr(Part, name), expected))
-        patched.setattr(Part, "__contains__", of_part(Part.__contains__, ""))
-        for name, expected in {"read": "", "has": "", "part": "object", "parts": "array"}.items():
-            patched.setattr(Words, name, of_words(getattr(Words, name), expected))
+        for name in ("__contains__", "read"):
+            patched.setattr(Part, name, of_part(getattr(Part, name), ""))
         read()
     return found
 
 
 def keys_in(module: ModuleType) -> set[str]:
-    """The keys that a module names where it reads by way of `Part` or `Words`."""
+    """The keys that a module names where it reads by way of `Part`."""
     found = set()
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:

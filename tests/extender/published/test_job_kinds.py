@@ -9,14 +9,25 @@ from typing import Any
 
 import pytest
 
-from hived_extender.jobs import owners
 from hived_extender.jobs.job import JobRef
-from hived_extender.jobs.kinds import batch, gates, jobset, kubeflow, marks, ray, table, trainer, volcano
+from hived_extender.jobs.kinds import (
+    batch,
+    coscheduling,
+    gates,
+    jobset,
+    kubeflow,
+    marks,
+    native,
+    ray,
+    table,
+    trainer,
+    volcano,
+)
 from hived_extender.jobs.kinds import kind as kind_module
 from hived_extender.jobs.kinds.kind import Kind, Verb
 from tests.e2e.tools.sources import KUBERNETES
 from tests.extender.jobs.kinds.api import patched
-from tests.extender.published import go_types
+from tests.extender.published import go_types, test_podgroups
 from tests.extender.published.reading import Read, differences, keys_in, reads_of
 from tests.extender.published.schemas import Json, definition, filled, module, validate
 
@@ -107,7 +118,7 @@ def reads(schema: Json, kind: Kind, version: str) -> set[Read]:
 
     def read(document: Json) -> None:
         job = table.read(document)
-        owners.managed_by(document)
+        table.managed_by(document)
         table.hold_at_creation(document)
         if kind is batch.JOB:
             jobset.child_of(document, job)
@@ -126,8 +137,10 @@ def test_every_field_that_is_read_is_published(folder: str, kind: Kind, version:
 def test_no_field_that_the_code_names_is_left_out() -> None:
     noted = {path.rpartition(".")[2] for folder, kind, version in (each.values for each in cases())
              for path, _ in reads(schema_of(folder, kind, version), kind, version)}  # fmt: skip
-    read_in = (batch, gates, jobset, kind_module, table, kubeflow, owners, ray, trainer, volcano)
-    assert set[str]().union(*map(keys_in, read_in)) - noted == set()
+    noted |= {path.rpartition(".")[2] for one in test_podgroups.CASES for path, _ in test_podgroups.reads(*one)}
+    read_in = (batch, coscheduling, gates, jobset, kind_module, table, kubeflow, native, ray, trainer, volcano)
+    named = {each for each in set[str]().union(*map(keys_in, read_in)) if "/" not in each and "." not in each}
+    assert named - noted == set()
 
 
 WRITTEN = {"key": "value", "gone": None}

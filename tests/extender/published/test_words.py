@@ -2,8 +2,8 @@
 
 import pytest
 
-from hived_extender.jobs.dialects import table
 from hived_extender.jobs.kinds import marks, volcano
+from tests.extender.jobs.kinds.descriptions import VOCABULARY
 from tests.extender.published.go_texts import texts
 
 KOORDINATOR = ("published", "github.com/koordinator-sh/koordinator")
@@ -64,7 +64,7 @@ VALUES = {
 
 @pytest.mark.parametrize("dialect", MODULES)
 def test_every_key_of_a_dialect_is_in_its_sources(dialect: str) -> None:
-    keys = {key.name for key in table.VOCABULARY[dialect] if not key.place.endswith("field")}
+    keys = {key.name for key in VOCABULARY[dialect] if not key.place.endswith("field")}
     assert keys - texts(*MODULES[dialect]) <= ELSEWHERE.keys()
 
 

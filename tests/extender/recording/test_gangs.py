@@ -8,21 +8,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from hived_extender.jobs.dialects import (
-    coscheduling_labels,
-    kai,
-    koordinator,
-    kueue,
-    native_podgroup,
-    own,
-    podgroup,
-    podgroup_old,
-    volcano,
-    workload,
-    yunikorn,
-)
-from hived_extender.jobs.dialects.description import ObjectRef
-from hived_extender.jobs.dialects.table import DIALECTS
+from hived_extender.jobs.kinds import coscheduling, kai, koordinator, kueue, native, own, volcano, yunikorn
+from hived_extender.jobs.kinds.description import ObjectRef
+from hived_extender.jobs.kinds.table import DIALECTS
 from hived_extender.recording.record import Recorder, recent_lines, recent_parts
 from hived_simulator.certification import ConfigText, Wish, certify, described
 from hived_simulator.traces.jobs import Job, Pods, Trace
@@ -34,29 +22,37 @@ from tests.extender.machine.small_jobs import SmallJobCluster, hold
 
 YEARS_S = 1.8e9
 
-LABELS = coscheduling_labels
 TASKS = json.dumps([{"name": "w", "minMember": 2}])
 GANG: dict[str, dict[str, Any]] = {
-    LABELS.NAME: {"labels": {LABELS.GROUP_NAME: "g", LABELS.MIN_AVAILABLE: "2"}},
-    koordinator.NAME: {"annotations": koordinated("g", 2)},
-    podgroup.NAME: {"labels": {podgroup.LABEL: "g"}, "object": (podgroup.KIND, {"minMember": 2})},
-    podgroup_old.NAME: {"labels": {koordinator.PODGROUP_LABEL: "g"}, "object": (podgroup_old.KIND, {"minMember": 2})},
-    volcano.NAME: {"annotations": {volcano.GROUP_NAMES[0]: "g"}, "object": (volcano.KIND, {"minMember": 2})},
-    native_podgroup.NAME: {
+    coscheduling.LABELLED.name: {"labels": {koordinator.GROUP_NAME: "g", koordinator.MIN_AVAILABLE: "2"}},
+    koordinator.KOORDINATOR.name: {"annotations": koordinated("g", 2)},
+    coscheduling.POD_GROUP.name: {
+        "labels": {coscheduling.LABEL: "g"},
+        "object": (coscheduling.PODGROUPS, {"minMember": 2}),
+    },
+    coscheduling.OLD_POD_GROUP.name: {
+        "labels": {koordinator.PODGROUP_LABEL: "g"},
+        "object": (coscheduling.OLD_PODGROUPS, {"minMember": 2}),
+    },
+    volcano.VOLCANO.name: {
+        "annotations": {volcano.GROUP_NAMES[0]: "g"},
+        "object": (volcano.PODGROUPS, {"minMember": 2}),
+    },
+    native.POD_GROUP.name: {
         "schedulingGroup": {"podGroupName": "g"},
-        "object": (native_podgroup.KIND, {"schedulingPolicy": {"gang": {"minCount": 2}}}),
+        "object": (native.PODGROUPS, {"schedulingPolicy": {"gang": {"minCount": 2}}}),
     },
-    workload.NAME: {
+    native.WORKLOAD.name: {
         "workloadRef": {"name": "g", "podGroup": "w"},
-        "object": (workload.KIND, {"podGroups": [{"name": "w", "policy": {"gang": {"minCount": 2}}}]}),
+        "object": (native.WORKLOADS, {"podGroups": [{"name": "w", "policy": {"gang": {"minCount": 2}}}]}),
     },
-    yunikorn.NAME: {
+    yunikorn.YUNIKORN.name: {
         "annotations": {yunikorn.TASK_GROUP: "w", yunikorn.TASK_GROUPS: TASKS},
         "labels": {yunikorn.APPLICATION: "g"},
     },
-    kueue.NAME: {"labels": {kueue.GROUP_NAME: "g"}, "annotations": {kueue.TOTAL: "2"}},
-    own.NAME: {"annotations": koordinated("g", 2) | {own.TASK: "w", own.TASK_MINIMUMS: '{"w": 2}'}},
-    kai.NAME: {"annotations": koordinated("g", 2), "labels": {kai.QUEUE: "a"}},
+    kueue.KUEUE.name: {"labels": {kueue.GROUP_NAME: "g"}, "annotations": {kueue.TOTAL: "2"}},
+    own.HIVED.name: {"annotations": koordinated("g", 2) | {own.TASK: "w", own.TASK_MINIMUMS: '{"w": 2}'}},
+    kai.KAI.name: {"annotations": koordinated("g", 2), "labels": {kai.QUEUE: "a"}},
 }
 """Words of a gang `g` of two pods or more in each dialect; one without gangs of its own stands beside another."""
 
@@ -116,7 +112,7 @@ def check(job: Job, trace: Trace, wanted: tuple[float, float], pods: tuple[Pods,
 
 
 def test_every_dialect_has_a_gang_here() -> None:
-    assert {dialect.NAME for dialect in DIALECTS} == set(GANG)
+    assert {dialect.name for dialect in DIALECTS if dialect.describe is not None} == set(GANG)
 
 
 @pytest.mark.parametrize("name", GANG)
@@ -146,7 +142,10 @@ def test_the_certificate_of_a_clusters_own_record_is_right(tmp_path: Path, name:
     assert [(one.vc, one.jobs, one.lost, one.later) for one in found.vcs] == [("a", 1, 0, 0)]
 
 
-@pytest.mark.parametrize("name", [LABELS.NAME, koordinator.NAME, podgroup.NAME, volcano.NAME])
+@pytest.mark.parametrize(
+    "name",
+    [coscheduling.LABELLED.name, koordinator.KOORDINATOR.name, coscheduling.POD_GROUP.name, volcano.VOLCANO.name],
+)
 def test_pods_above_the_minimum_and_in_place_of_others_are_of_the_gang(tmp_path: Path, name: str) -> None:
     cluster = Recorded(tmp_path)
     for number in range(2):
@@ -169,7 +168,7 @@ def test_a_gang_of_the_same_name_later_is_another_job(tmp_path: Path) -> None:
     cluster = Recorded(tmp_path)
     for time in ("a", "b"):
         for number in range(2):
-            cluster.member(f"{time}{number}", 4, GANG[koordinator.NAME])
+            cluster.member(f"{time}{number}", 4, GANG[koordinator.KOORDINATOR.name])
         cluster.run()
         for number in range(2):
             cluster.drop(f"{time}{number}")
@@ -197,7 +196,7 @@ def test_two_gangs_that_start_together_are_two_jobs(tmp_path: Path) -> None:
 def test_a_gang_that_lost_its_place_before_it_was_bound_runs_from_its_next_one(tmp_path: Path) -> None:
     cluster = Recorded(tmp_path)
     for number in range(2):
-        cluster.member(f"p{number}", 4, GANG[koordinator.NAME])
+        cluster.member(f"p{number}", 4, GANG[koordinator.KOORDINATOR.name])
     cluster.filter(cluster.kube.pods["p0"])
     assert set(cluster.decided()) == {"p0", "p1"}
     cluster.by_hand.until(lambda: not cluster.decided())  # kube-scheduler never asks about the other one
@@ -213,7 +212,7 @@ def test_a_gang_that_lost_its_place_before_it_was_bound_runs_from_its_next_one(t
 def test_a_gang_that_was_never_bound_has_not_run(tmp_path: Path) -> None:
     cluster = Recorded(tmp_path)
     for number in range(2):
-        cluster.member(f"p{number}", 4, GANG[koordinator.NAME])
+        cluster.member(f"p{number}", 4, GANG[koordinator.KOORDINATOR.name])
     cluster.place("other", spec_text("b", 1))
     cluster.filter(cluster.kube.pods["p0"])
     cluster.by_hand.until(lambda: not cluster.decided().keys() & {"p0", "p1"})
@@ -225,7 +224,7 @@ def test_a_gang_that_was_never_bound_has_not_run(tmp_path: Path) -> None:
 def test_a_gang_that_runs_on_under_another_leader_is_one_job(tmp_path: Path) -> None:
     cluster = Recorded(tmp_path)
     for number in range(2):
-        cluster.member(f"p{number}", 4, GANG[koordinator.NAME])
+        cluster.member(f"p{number}", 4, GANG[koordinator.KOORDINATOR.name])
     cluster.run()
     folder = tmp_path / "next"
     after = Recorded(folder, is_leading=False)

@@ -1,18 +1,18 @@
 """Kubernetes' Job (batch/v1): `spec.suspend`."""
 
+from hived_extender.jobs.document import Part
 from hived_extender.jobs.job import Document, Job
-from hived_extender.jobs.kinds.kind import Part, Switch, job_of, kind_with, role_of, root_of, state_of
+from hived_extender.jobs.kinds.kind import Source, Switch, job_of, kind_with, role_of, root_of, state_of
 
 _DIGITS = 10
 """Of an index of a Job."""
 
 
 def pods_at_once(spec: Part, status: Part | None = None) -> int:
-    """The number of pods of a JobSpec that run at a time, now that its status says this. At least one, unless
-    `parallelism` is 0.
+    """How many pods of a JobSpec with this status run at a time; at least one, unless `parallelism` is 0.
 
-    As Kubernetes' controller has it: an index that has failed for good gets no pod, and a Job without `completions`
-    gets none any more once one has succeeded.
+    As in Kubernetes' controller, an index that has failed for good gets no pod. A Job without `completions` gets no
+    pods once one has succeeded.
     """
     parallelism = spec.whole("parallelism", 1)
     succeeded = status.whole("succeeded", 0) if status is not None else 0
@@ -26,7 +26,7 @@ def pods_at_once(spec: Part, status: Part | None = None) -> int:
 
 
 def _count_indexes(text: str) -> int:
-    """How many indexes a text such as "1,3-5" names; 0 where it cannot be read."""
+    """How many indexes a text such as "1,3-5" names; 0 if it cannot be read."""
     ranges = [part.partition("-") for part in text.split(",") if part]
     if not all(_is_index(first) and (not dash or _is_index(last)) for first, dash, last in ranges):
         return 0
@@ -47,3 +47,4 @@ def _read(switch: Switch, document: Document) -> Job:
 
 
 JOB = kind_with(Switch("jobs"), "batch", "Job", ("v1",), _read)
+SOURCE = Source(jobs=(JOB,))

@@ -1,7 +1,7 @@
 """DLRover's ElasticJob (elastic.iml.github.io/v1alpha1): `spec.suspend`."""
 
 from hived_extender.jobs.job import Document, Job, JobState
-from hived_extender.jobs.kinds.kind import Switch, job_of, kind_with, left_of, role_of, root_of
+from hived_extender.jobs.kinds.kind import Source, Switch, job_of, kind_with, left_of, role_of, root_of
 
 _STATES = {"Succeeded": JobState.SUCCEEDED, "Failed": JobState.FAILED}
 
@@ -22,3 +22,4 @@ def _read(switch: Switch, document: Document) -> Job:
 
 
 ELASTIC_JOB = kind_with(Switch("elasticjobs"), "elastic.iml.github.io", "ElasticJob", ("v1alpha1",), _read)
+SOURCE = Source(jobs=(ELASTIC_JOB,))

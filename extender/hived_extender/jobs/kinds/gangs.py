@@ -1,9 +1,9 @@
-"""Gangs of plain pods that were created with our gate: they wait as one job, for which there is no object.
+"""Gangs of plain pods that were created with our gate: they queue as one job that has no object.
 
-A pod is of one while it has the gate, and afterwards by the mark that it gets when the gate is lifted. Pods of a kind
-in the table are not: their job waits. A gate cannot be given back. So a gang is called back by deleting its pods, and
-only if an object makes them anew, with the gate. Other gangs never run on borrowed cells, unless they are opportunistic
-by their own words.
+A pod belongs to one while it has the gate, and then by the mark that it gets when the gate is removed. Pods of a job in
+the table do not: their job queues. A gate cannot be added again. So a gang is requeued by deleting its pods, and only
+if a controller creates them anew, with the gate. Other gangs never run on borrowed cells, unless they ask for
+opportunistic priority themselves.
 """
 
 import hashlib
@@ -15,12 +15,12 @@ from typing import Any
 from hived.values.errors import UserError
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, is_quickly_read, read_spec
 from hived_extender.jobs.bind_info import asks_in_own_words
-from hived_extender.jobs.dialects.description import Description, GangKey, NoObjects
-from hived_extender.jobs.dialects.table import describe
+from hived_extender.jobs.document import Part
 from hived_extender.jobs.job import Document, Job, JobName, JobRef, JobState, Role
 from hived_extender.jobs.kinds import gates, marks
-from hived_extender.jobs.kinds.kind import Part, Verb, Write, root_of
-from hived_extender.jobs.owners import job_of
+from hived_extender.jobs.kinds.description import Description, GangKey, NoObjects
+from hived_extender.jobs.kinds.kind import Verb, Write, root_of
+from hived_extender.jobs.kinds.table import describe, job_of_pod
 from hived_extender.jobs.progress import seconds_of
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import pod_path
@@ -34,7 +34,7 @@ _NOT_PLAIN = re.compile(r"[^a-z0-9.-]+")
 def gang_of(pod: Pod) -> JobName | None:
     """The gang of a pod, None for one that has neither gate nor mark, or belongs to another job.
 
-    One whose gang cannot be made out is a gang of its own. Cost of a pod without gate and mark: 1 us.
+    A pod whose gang cannot be read is a gang of its own. Cost of a pod without gate and mark: 1 us.
     """
     annotations = pod.annotations
     if marks.GANG in annotations:
@@ -44,13 +44,13 @@ def gang_of(pod: Pod) -> JobName | None:
     else:
         return None
     namespace = pod.metadata.namespace
-    if not marks.may_queue(pod.labels, annotations) or job_of(pod.labels, pod.metadata.owners or (), namespace):
+    if not marks.may_queue(pod.labels, annotations) or job_of_pod(pod.labels, pod.metadata.owners or (), namespace):
         return None
     return JobName("", KIND, namespace, plain(name))
 
 
 def names_gang(pod: Pod) -> bool:
-    """Does a pod say that it is a member of a gang, in the words of a dialect?"""
+    """Is a pod a member of a gang, in the words of a dialect?"""
     try:
         said = describe(pod, NoObjects())
     except UserError:
@@ -59,11 +59,11 @@ def names_gang(pod: Pod) -> bool:
 
 
 def read(name: JobName, pods: Sequence[Document]) -> Job:
-    """The job of a gang, some pods of which are there; a role each. Raises UserError.
+    """The job of a gang, with a role for each pod that is there. Raises UserError.
 
-    It is one job for as long as the object that makes its pods is there. Without one it is named after its oldest pod;
-    a mark keeps that name. Annotations of pods that have ended count only where no other pod has them: state is not
-    written onto ended pods, so theirs is old.
+    It stays one job as long as the object that makes its pods exists. Without such an object its oldest pod names it,
+    and a mark keeps that name. State is not written onto pods that have ended, so their annotations count only where no
+    other pod has them.
     """
     roots = sorted((root_of(pod) for pod in pods), key=_age)
     maker = _maker(name, roots)
@@ -94,10 +94,10 @@ _ALONE = "with which it starts together, waits as a part of it"
 
 
 def missing(job: JobRef, members: Sequence[tuple[GangKey | None, int, bool]], groups: Sequence[GangKey]) -> str:
-    """The reason why a gang does not take its place yet, "" for none.
+    """Why a gang is not complete yet, "" if it is.
 
-    `members` has, for each pod, its gang, how many pods that needs, and whether others' gates keep the pod from being
-    scheduled; `groups` the gangs that start together.
+    `members` has, for each pod, its gang, how many pods that needs, and whether gates of others keep the pod from being
+    scheduled; `groups` are the gangs that start together.
     """
     counts = Counter(gang for gang, _, is_gated in members if not is_gated)
     least: dict[GangKey | None, int] = {}
@@ -111,7 +111,7 @@ def missing(job: JobRef, members: Sequence[tuple[GangKey | None, int, bool]], gr
 
 
 def waits_for_pods(problem: str) -> bool:
-    """Is a problem that of `missing`, rather than a mistake?"""
+    """Is a problem a text of `missing`, rather than a mistake?"""
     return problem.endswith((_FEW, _ALONE))
 
 
@@ -128,21 +128,21 @@ def members_of(pod: Pod, said: Description | None) -> tuple[GangKey | None, int]
     return said.gang, max(said.minimum or 1, tasks)
 
 
-def lift(namespace: str, name: str, uid: str, gang: JobRef, annotations: Mapping[str, str]) -> Write:
-    """Take our gate from a pod and leave the mark, with these annotations; no effect on the spec of one without it."""
-    write = gates.lift(namespace, name, uid)
+def remove_gate(namespace: str, name: str, uid: str, gang: JobRef, annotations: Mapping[str, str]) -> Write:
+    """Removes our gate from a pod and writes the mark and these annotations."""
+    write = gates.remove_gate(namespace, name, uid)
     metadata = {**write.body["metadata"], "annotations": {**annotations, marks.GANG: f"{gang.name}/{gang.uid}"}}
     return Write(write.verb, write.path, {**write.body, "metadata": metadata}, uid, may_be_missing=True)
 
 
 def annotate(namespace: str, name: str, uid: str, annotations: Mapping[str, str]) -> Write:
-    """Write annotations onto a pod."""
+    """Writes annotations onto a pod."""
     body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
     return Write(Verb.PATCH, pod_path(namespace, name), body, uid, may_be_missing=True)
 
 
 def plain(name: str) -> str:
-    """A name as objects may have it: other letters are replaced, and a digest tells apart what was not equal."""
+    """A valid name of an object: other characters are replaced, and a digest keeps different names apart."""
     found = _NOT_PLAIN.sub("-", name.lower()).strip("-.")[:200]
     return found if found == name else f"{found or 'gang'}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
@@ -200,7 +200,7 @@ def _template(root: Part) -> Document:
 
 
 def _other_gates(spec: Part) -> list[str]:
-    """While a pod has them, kube-scheduler leaves it alone: it may never start, and takes no cells."""
+    """Gates of others: kube-scheduler skips the pod, which may never start and takes no cells."""
     return [name for each in spec.parts("schedulingGates") if (name := each.text("name")) != gates.GATE]
 
 

@@ -1,31 +1,33 @@
-"""Work without a `suspend`: Deployments are held by a scheduling gate on every pod, as `gangs` of plain pods are.
+"""Deployments, which have no `suspend`: a scheduling gate on every pod holds them, as it does `gangs` of plain pods.
 
-Kubernetes lets a gate be taken away, never added. So pods are born with it. To hold a Deployment back again, its pods
-are deleted: the ReplicaSet makes others, which have the gate of the template.
+Kubernetes lets a gate be removed, never added. So pods are created with it. To suspend a Deployment again, its pods are
+deleted: the ReplicaSet makes others, which have the gate of the template.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from hived_extender.jobs.document import Part
 from hived_extender.jobs.job import Document, Job, JobRef, JobState
 from hived_extender.jobs.kinds import marks
-from hived_extender.jobs.kinds.kind import Kind, Part, Patch, Verb, Write, job_of, mark_held, merge, role_of, root_of
+from hived_extender.jobs.kinds.kind import Kind, Patch, Source, Verb, Write, job_of, mark_held, merge, role_of, root_of
+from hived_extender.jobs.wire import Owner
 from hived_extender.kube.client import pod_path
 
 GATE = marks.QUEUE
 """The name of the gate."""
 
 
-def lift(namespace: str, name: str, uid: str) -> Write:
-    """Take our gate from a pod; no effect on one without it."""
+def remove_gate(namespace: str, name: str, uid: str) -> Write:
+    """Removes our gate from a pod; no effect on one without it."""
     gates: list[dict[str, Any]] = [{"name": GATE, "$patch": "delete"}]
     return Write(
         Verb.PATCH_LISTS, pod_path(namespace, name), {"metadata": {"uid": uid}, "spec": {"schedulingGates": gates}}, uid
     )
 
 
-def remove(namespace: str, name: str, uid: str) -> Write:
-    """Delete a pod of a job that is called back."""
+def delete_pod(namespace: str, name: str, uid: str) -> Write:
+    """Deletes a pod of a job that is suspended again."""
     return Write(Verb.DELETE, pod_path(namespace, name), uid=uid, may_be_missing=True)
 
 
@@ -64,4 +66,14 @@ def _hold(document: Document) -> Patch:
     return [*patch, {"op": "add", "path": gates, "value": [{"name": GATE}]}]
 
 
-DEPLOYMENT = Kind("apps", "Deployment", "deployments", ("v1",), _read, _suspend, _resume, _hold, has_gates=True)
+def _job_of_pod(labels: Mapping[str, str], owner: Owner) -> str:
+    """The Deployment of a ReplicaSet, by the hash at the end of the ReplicaSet's name."""
+    name = owner.name.removesuffix("-" + labels.get("pod-template-hash", ""))
+    return "" if name == owner.name else name
+
+
+DEPLOYMENT = Kind(
+    "apps", "Deployment", "deployments", ("v1",), _read, _suspend, _resume, _hold,
+    has_gates=True, owners={"ReplicaSet": _job_of_pod},
+)  # fmt: skip
+SOURCE = Source(jobs=(DEPLOYMENT,))

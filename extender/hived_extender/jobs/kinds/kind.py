@@ -1,12 +1,14 @@
-"""A kind of job object as the table has it, and the parts that most kinds share.
+"""A file of this folder says all that hived knows of one project: a `Source`.
 
-Reading JSON of somebody else: a mapping that knows its place, so that a mistake is said with place and finding.
+Its job objects (`Kind`): how one is read, suspended and resumed; the calls on the API server are values. Its keys
+(`Dialect`): how pods describe their gang by them, and what becomes of each key: read, ignored by design, or refused.
 
-Calls on the API server as values. The shell of queues carries them out, in their order.
+A key is refused where its value *requires* something that is not built. The pod waits then, with an event that names
+the key: a placement other than the required one would be worse than none. A key that only prefers is ignored.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import Any
@@ -14,121 +16,114 @@ from urllib.parse import quote
 
 import msgspec
 
-from hived.values.errors import UserError
-from hived_extender.jobs.annotations import MAX_COUNT
+from hived_extender.jobs.document import SHOWN_LENGTH, Part
 from hived_extender.jobs.job import Document, Job, JobName, JobRef, JobState, Role
 from hived_extender.jobs.kinds import marks
+from hived_extender.jobs.kinds.description import Description, Lookup, ObjectKind
 from hived_extender.jobs.progress import seconds_of
+from hived_extender.jobs.wire import Owner, Pod
 
-_SHOWN = 40
-"""Characters of a value that a message repeats."""
+LABELS, ANNOTATIONS, EITHER = "label", "annotation", "label, annotation"
 
 
-class Part:
-    """A mapping at `place`, such as "Job default/train: spec"; one that is absent or null reads as empty.
+# ---- keys
 
-    A place with a colon at its end is that of the whole object.
 
-    All of its methods raise UserError with the place, the finding and the expectation.
+class Use(Enum):
+    """What becomes of a key."""
+
+    READ = "read"
+    IGNORED = "ignored"
+    REFUSED = "refused"
+
+
+class Key(msgspec.Struct, frozen=True):
+    """A key of pods, or of objects that describe their gangs.
+
+    `place` is a label, an annotation, or a field of an object. `note` is why it is ignored, or what it requires, after
+    "it requires". `is_required` has the value, the pod, and whether the pod is in a gang.
     """
 
-    def __init__(self, value: object, place: str) -> None:
-        self.place = place
-        if value is not None and not isinstance(value, dict):
-            raise self.mistake("", value, "an object")
-        self._values: Mapping[str, Any] = value or {}
+    name: str
+    place: str
+    use: Use
+    note: str = ""
+    is_required: Callable[[str, Pod, bool], bool] | None = None
 
-    def __contains__(self, key: str) -> bool:
-        return self._values.get(key) is not None
+    def requires(self, value: str, pod: Pod, *, has_gang: bool) -> bool:
+        """Must the pod wait, since the value of this key requires what is not built?"""
+        if self.use is not Use.REFUSED or not value:
+            return False
+        return self.is_required is None or self.is_required(value, pod, has_gang)
 
-    def text(self, key: str) -> str:
-        """The text at `key`, "" if absent."""
-        value = self._values.get(key)
-        if value is not None and not isinstance(value, str):
-            raise self.mistake(key, value, "a text")
-        return value or ""
-
-    def flag(self, key: str) -> bool:
-        """The truth at `key`, False if absent."""
-        value = self._values.get(key)
-        if value is not None and not isinstance(value, bool):
-            raise self.mistake(key, value, "true or false")
-        return bool(value)
-
-    def whole(self, key: str, default: int) -> int:
-        """The whole number at `key`, from 0 to 2**31 - 1."""
-        value = self._values.get(key)
-        if value is None:
-            return default
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_COUNT:
-            raise self.mistake(key, value, f"a whole number from 0 to {MAX_COUNT}")
-        return value
-
-    def seconds(self, key: str) -> float | None:
-        """The same in seconds, None if absent or 0."""
-        return float(self.whole(key, 0)) or None
-
-    def part(self, key: str) -> "Part":
-        """The mapping at `key`."""
-        return Part(self._values.get(key), self._at(key))
-
-    def parts(self, key: str) -> list["Part"]:
-        """The list of mappings at `key`, none of them absent."""
-        value = self._values.get(key)
-        if value is None:
-            return []
-        if not isinstance(value, list):
-            raise self.mistake(key, value, "a list")
-        return [self._given(each, f"{self._at(key)}[{index}]") for index, each in enumerate(value)]
-
-    def members(self, key: str) -> dict[str, "Part"]:
-        """The mapping of names to mappings at `key`, none of them absent."""
-        part = self.part(key)
-        return {name: part._given(value, part._at(name)) for name, value in part._values.items()}
-
-    def texts(self, key: str) -> dict[str, str]:
-        """The mapping of names to texts at `key`."""
-        part = self.part(key)
-        return {name: part.text(name) for name in part._values}
-
-    def plain(self, key: str) -> dict[str, Any]:
-        """The mapping at `key` as it is."""
-        return dict(self.part(key)._values)
-
-    def mistake(self, key: str, found: object, expected: str) -> UserError:
-        """The error that names this place."""
-        return UserError(f"{self._at(key)}: found {_shown(found)}, expected {expected}")
-
-    def _given(self, value: object, place: str) -> "Part":
-        if not isinstance(value, dict):
-            raise UserError(f"{place}: found {_shown(value)}, expected an object")
-        return Part(value, place)
-
-    def _at(self, key: str) -> str:
-        link = " " if self.place.endswith(":") else "."
-        return f"{self.place}{link}{_shortened(key)}" if key else self.place.removesuffix(":")
+    def refusal(self, place: str, value: str) -> str:
+        """Why a pod waits that has this value there."""
+        shown = value if len(value) <= SHOWN_LENGTH else f"{value[:SHOWN_LENGTH]}..."
+        return (
+            f"{place}{self.name} is {shown!r}: it requires {self.note}, which hived cannot do; "
+            "the pod waits until it is removed"
+        )
 
 
-def _shown(value: object) -> str:
-    if value is None:
-        return "nothing"
-    if isinstance(value, dict):
-        return "an object"
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int) and abs(value) > 10**_SHOWN:  # Python refuses to print some
-        return "a number of many digits"
-    return _shortened(repr(value))
+def reads(place: str, *names: str) -> tuple[Key, ...]:
+    """Keys that a dialect reads."""
+    return tuple(Key(name, place, Use.READ) for name in names)
 
 
-def _shortened(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+def ignores(place: str, note: str, *names: str) -> tuple[Key, ...]:
+    """Keys that are ignored by design, as `note` says."""
+    return tuple(Key(name, place, Use.IGNORED, note) for name in names)
+
+
+def refuses(
+    place: str, note: str, *names: str, when: Callable[[str, Pod, bool], bool] | None = None
+) -> tuple[Key, ...]:
+    """Keys that require what is not built: always, or if `when` holds for value, pod, and its being in a gang."""
+    return tuple(Key(name, place, Use.REFUSED, note, when) for name in names)
+
+
+def says(*texts: str) -> Callable[[str, Pod, bool], bool]:
+    """A condition of `refuses`: the value has one of these texts in it."""
+
+    def is_said(value: str, _pod: Pod, _has_gang: bool) -> bool:
+        return any(text in value for text in texts)
+
+    return is_said
+
+
+def without_gang(_value: str, _pod: Pod, has_gang: bool) -> bool:
+    """A condition of `refuses`: no other dialect names the pod's gang."""
+    return not has_gang
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The words by which pods describe their gang, or wish for a place.
+
+    Attributes
+    ----------
+    name : as messages and docs have it
+    vocabulary : every key that its users write, also if it is not read
+    describe : the description of a pod, None if it has none; UserError if the pod or its object is malformed. Without
+        the function the keys are none of a gang
+    keys : the labels and annotations without one of which `describe` has nothing to say
+    objects : the objects that pods name as their gang
+    waiting_s : the waiting time of a gang that has none itself; default none
+    """
+
+    name: str
+    vocabulary: tuple[Key, ...]
+    describe: Callable[[Pod, Lookup], Description | None] | None = None
+    keys: frozenset[str] = frozenset()
+    objects: ObjectKind | None = None
+    waiting_s: float | None = None
+
+
+# ---- calls
 
 
 class Verb(Enum):
-    """The way of a call; `KubeClient` has a method for each."""
+    """The method of a call on the API server."""
 
     PATCH = "patch"  # JSON merge patch
     PATCH_LISTS = "patch lists"  # strategic merge patch
@@ -137,10 +132,10 @@ class Verb(Enum):
 
 
 class Write(msgspec.Struct, frozen=True):
-    """One call. Carried out twice it has the effect of once.
+    """One idempotent call on the API server.
 
-    `path` is the object's, for CREATE the collection's. `uid` is the object's: a later one of the same name is left
-    alone (PATCH has it in its body as well). `may_be_missing`: that the object is not there is as good as success.
+    `path` is the object's, for CREATE the collection's. A later object of the same name, with another `uid`, is left
+    alone; PATCH has the uid in its body as well. `may_be_missing`: a missing object counts as success.
     """
 
     verb: Verb
@@ -182,18 +177,30 @@ Patch = list[dict[str, Any]]
 """Operations of a JSON patch."""
 
 
+# ---- job objects
+
+
+JobOfPod = Callable[[Mapping[str, str], Owner], str]
+"""(labels of a pod, its controlling owner) to the name of the job, "" if the pod belongs to none of the kind.
+
+Tenants may write labels, so a label counts only if the owner has the kind and the name that the controller gives it.
+"""
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of job object. It is an `OptionalKind` of `kube.watch`.
 
     Attributes
     ----------
-    versions : those that are read, the best first; all have the same fields
+    versions : the API versions that are read, the best first; all have the same fields
     read : raises UserError
     suspend, resume : idempotent
-    hold : operations that let a job be born held, none if it is; raises UserError if that cannot be
-    has_gates : its pods are created at once, with a gate, which has to be lifted from each; see `gates`
+    hold : operations that create a job suspended, none if it is; raises UserError if its controller cannot suspend it
+    has_gates : its pods are created at once, with a gate that has to be removed from each; see `gates`
     has_switch : a field of the object suspends it, so its owner can do that, too
+    owners : by the kind of a pod's owner, the job of this kind that made the owner; an owner of this kind is the job
+        itself, unless a function is here for it
     """
 
     group: str
@@ -206,6 +213,7 @@ class Kind:
     hold: Callable[[Document], Patch]
     has_gates: bool = False
     has_switch: bool = False
+    owners: Mapping[str, JobOfPod] = field(default_factory=dict)
 
     @property
     def api_versions(self) -> tuple[str, ...]:
@@ -219,7 +227,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Switch:
-    """The field of a job object that suspends it, a truth at `path`; see `Kind`."""
+    """The field of a job object that suspends it, a boolean at `path`; see `Kind`."""
 
     plural: str
     path: tuple[str, ...] = ("spec", "suspend")
@@ -235,13 +243,13 @@ class Switch:
         return (merge(job, self.plural, self._spec(True), annotations, version),)
 
     def resume(self, job: JobRef, annotations: Mapping[str, str | None], version: str = "") -> tuple[Write, ...]:
-        """One merge patch, which takes the marks of being held away as well."""
+        """One merge patch, which removes the marks of a held job as well."""
         return (
             merge(job, self.plural, self._spec(False), {marks.SUSPEND: None, **annotations, marks.HELD: None}, version),
         )
 
     def hold(self, document: Document) -> Patch:
-        """Adds the field, the objects that it is in, and the mark by which hived knows that it was not the author."""
+        """Operations that add the field, the objects around it, and the mark that hived set it and not the author."""
         root = root_of(document)
         if self.is_on(root):
             return []
@@ -264,26 +272,41 @@ class Switch:
 
 
 def kind_with(
-    switch: Switch, group: str, kind: str, versions: tuple[str, ...], read: Callable[[Switch, Document], Job]
+    switch: Switch,
+    group: str,
+    kind: str,
+    versions: tuple[str, ...],
+    read: Callable[[Switch, Document], Job],
+    owners: Mapping[str, JobOfPod] | None = None,
 ) -> Kind:
     """A kind whose objects have a field that suspends them."""
     return Kind(
         group, kind, switch.plural, versions, partial(read, switch), switch.suspend, switch.resume, switch.hold,
-        has_switch=True,
+        has_switch=True, owners=owners or {},
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Source:
+    """The job objects and the dialects of one project; the table has a line for each."""
+
+    jobs: tuple[Kind, ...] = ()
+    dialects: tuple[Dialect, ...] = ()
+
+
+# ---- parts that most kinds share
 
 
 def root_of(document: Document) -> Part:
     """The object, at a place that messages can name."""
-    root = Part(document, "the job object")
+    root = Part("the job object: ", document)
     metadata = root.part("metadata")
     name = metadata.text("name") or metadata.text("generateName")
-    root.place = f"{root.text('kind')} {metadata.text('namespace') or 'default'}/{name}:"
-    return root
+    return Part(f"{root.text('kind')} {metadata.text('namespace') or 'default'}/{name}: ", document)
 
 
 def mark_held(root: Part) -> Patch:
-    """Operations that add the mark to an object."""
+    """Operations that mark an object as held."""
     metadata = root.part("metadata")
     annotations = metadata.texts("annotations")
     if annotations.get(marks.HELD) == "true":
@@ -292,7 +315,7 @@ def mark_held(root: Part) -> Patch:
 
 
 def job_of(root: Part, roles: Iterable[Role], state: JobState, **fields: Any) -> Job:
-    """The parts of a job that all kinds have. Roles without pods are left out."""
+    """A job with the fields that all kinds have. Roles without pods are left out."""
     metadata = root.part("metadata")
     ref = JobRef(
         root.text("apiVersion"),
@@ -314,7 +337,7 @@ def job_of(root: Part, roles: Iterable[Role], state: JobState, **fields: Any) ->
 
 
 def role_of(part: Part, name: str, count: int) -> Role:
-    """A role whose template is at `template`. Raises UserError if it is none, as far as it is read here."""
+    """A role of the pod template at `template`."""
     template = part.part("template")
     template.part("metadata")
     template.part("spec").parts("containers")
@@ -322,31 +345,30 @@ def role_of(part: Part, name: str, count: int) -> Role:
 
 
 def left_of(counts: Mapping[str, int], done: Mapping[str, int]) -> dict[str, int]:
-    """The pods of each role that are still needed, where so many have succeeded and are not made anew.
+    """The pods of each role that are still needed, after `done` of them have succeeded; all if none is.
 
-    All of them if none is: the job is about to end.
+    With none left the job is about to end.
     """
     left = {name: max(count - done.get(name, 0), 0) for name, count in counts.items()}
     return left if any(left.values()) else dict(counts)
 
 
-def is_true(status: Part, *kinds: str) -> bool:
-    """Is one of these conditions true?"""
-    return any(each.text("type") in kinds and each.text("status") == "True" for each in status.parts("conditions"))
+def _is_true(status: Part, kind: str) -> bool:
+    return any(each.text("type") == kind and each.text("status") == "True" for each in status.parts("conditions"))
 
 
 def state_of(
     root: Part, switch: Switch, active: int, succeeded: str = "Complete", started: str = "startTime"
 ) -> JobState:
-    """The state of a job with the conditions `succeeded`, Failed and Suspended, and so many pods by its status.
+    """The state of a job with the conditions `succeeded`, Failed and Suspended, and `active` pods by its status.
 
-    A controller that has not yet heard of the suspension has Suspended false, or a start without it: pods of such a job
+    A controller that has not yet seen the suspension has Suspended false, or a start without it: pods of such a job
     may be about to be created. `started` is the field of the status that is there after a start.
     """
     status = root.part("status")
-    if is_true(status, succeeded):
+    if _is_true(status, succeeded):
         return JobState.SUCCEEDED
-    if is_true(status, "Failed"):
+    if _is_true(status, "Failed"):
         return JobState.FAILED
     if not switch.is_on(root):
         return JobState.LET_GO

@@ -1,12 +1,14 @@
 """Kubeflow's PyTorchJob, TFJob and MPIJob (kubeflow.org/v1, and v2beta1 of MPIJob): `spec.runPolicy.suspend`."""
 
+from collections.abc import Mapping
 from functools import partial
 
 from hived_extender.jobs.job import Document, Job
-from hived_extender.jobs.kinds.kind import Kind, Switch, job_of, kind_with, left_of, role_of, root_of, state_of
+from hived_extender.jobs.kinds.kind import Kind, Source, Switch, job_of, kind_with, left_of, role_of, root_of, state_of
+from hived_extender.jobs.wire import Owner
 
 REPLICA_SPECS = {"PyTorchJob": "pytorchReplicaSpecs", "TFJob": "tfReplicaSpecs", "MPIJob": "mpiReplicaSpecs"}
-"""Where the roles of each kind are, by name."""
+"""The field of the roles by kind."""
 
 
 def _read(key: str, switch: Switch, document: Document) -> Job:
@@ -31,10 +33,18 @@ def _read(key: str, switch: Switch, document: Document) -> Job:
     )
 
 
+def _launched_by(labels: Mapping[str, str], owner: Owner) -> str:
+    """The MPIJob that launched a Job."""
+    mpi_job = labels.get("training.kubeflow.org/job-name", "")
+    return mpi_job if mpi_job and owner.name == f"{mpi_job}-launcher" else ""
+
+
 def _kind(kind: str, *versions: str) -> Kind:
+    owners = {"Job": _launched_by} if kind == "MPIJob" else {}
     switch = Switch(kind.lower() + "s", ("spec", "runPolicy", "suspend"))
-    return kind_with(switch, "kubeflow.org", kind, versions, partial(_read, REPLICA_SPECS[kind]))
+    return kind_with(switch, "kubeflow.org", kind, versions, partial(_read, REPLICA_SPECS[kind]), owners)
 
 
 PYTORCH_JOB, TF_JOB = _kind("PyTorchJob", "v1"), _kind("TFJob", "v1")
 MPI_JOB = _kind("MPIJob", "v2beta1", "v1")
+SOURCE = Source(jobs=(PYTORCH_JOB, TF_JOB, MPI_JOB))

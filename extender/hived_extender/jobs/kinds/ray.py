@@ -3,11 +3,14 @@
 KubeRay suspends a RayJob only if it has a cluster of its own, which goes with it (`shutdownAfterJobFinishes`).
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hived.values.errors import UserError
+from hived_extender.jobs.document import Part
 from hived_extender.jobs.job import Document, Job, JobState, Role
-from hived_extender.jobs.kinds.kind import Part, Patch, Switch, job_of, kind_with, role_of, root_of
+from hived_extender.jobs.kinds.kind import Patch, Source, Switch, job_of, kind_with, role_of, root_of
+from hived_extender.jobs.wire import Owner
 
 _QUIET = ("", "suspended")
 
@@ -32,9 +35,9 @@ def _read_cluster(switch: Switch, document: Document) -> Job:
 
 
 def _is_quiet(status: Part) -> bool:
-    """Has a suspended cluster no pods? Its `state` alone does not say so: it changes only when all pods are ready.
+    """Has a suspended cluster no pods? Its condition says so; its `state` changes only when all pods are ready.
 
-    Without the condition, of earlier KubeRay, a cluster that its controller has not seen yet has none either.
+    Earlier KubeRay has no condition. There a cluster that its controller has not seen yet has no pods either.
     """
     heard = [each.text("status") for each in status.parts("conditions") if each.text("type") == "RayClusterSuspended"]
     if heard:
@@ -70,12 +73,23 @@ def _hold(document: Document) -> Patch:
         return []  # it has no pods of its own but the submitter
     if not spec.flag("shutdownAfterJobFinishes"):
         raise UserError(
-            f"{root.place} KubeRay suspends no RayJob whose cluster outlives it: set spec.shutdownAfterJobFinishes to "
+            f"{root.place}KubeRay suspends no RayJob whose cluster outlives it: set spec.shutdownAfterJobFinishes to "
             "true"
         )
     return _JOB_SWITCH.hold(document)
 
 
+def _job_of_pod(labels: Mapping[str, str], owner: Owner) -> str:
+    """The RayJob that made the Job of a submitter, or a RayCluster."""
+    name = labels.get("ray.io/originated-from-cr-name", "")
+    is_made = labels.get("ray.io/originated-from-crd") == "RayJob" and owner.name.startswith(name)
+    return name if is_made else ""
+
+
 _JOB_SWITCH = Switch("rayjobs")
 RAY_CLUSTER = kind_with(Switch("rayclusters"), "ray.io", "RayCluster", ("v1",), _read_cluster)
-RAY_JOB = replace(kind_with(_JOB_SWITCH, "ray.io", "RayJob", ("v1",), _read_job), hold=_hold)
+RAY_JOB = replace(
+    kind_with(_JOB_SWITCH, "ray.io", "RayJob", ("v1",), _read_job, {"Job": _job_of_pod, "RayCluster": _job_of_pod}),
+    hold=_hold,
+)
+SOURCE = Source(jobs=(RAY_JOB, RAY_CLUSTER))

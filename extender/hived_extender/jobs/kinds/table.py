@@ -1,34 +1,183 @@
-"""The table of all kinds of job objects that can wait in a queue. A new kind is a module and a line here."""
+"""The table of all kinds: a new kind is a file with a `Source`, and its line here.
+
+Job objects: how they are read, suspended and resumed, and which of them a pod, or another job object, belongs to.
+Gangs: how pods of other schedulers and job controllers describe them, in one common description. A pod with our own
+annotation is not asked for one.
+"""
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any
 
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
-from hived_extender.jobs.job import Document, Job, JobName, JobRef
-from hived_extender.jobs.kinds import batch, dlrover, gates, jobset, kubeflow, ray, trainer, volcano
-from hived_extender.jobs.kinds.jobset import Child
-from hived_extender.jobs.kinds.kind import Kind, Patch, Write, merge, root_of
-from hived_extender.jobs.owners import managed_by
-
-KINDS: tuple[Kind, ...] = (
-    batch.JOB,
-    jobset.JOB_SET,
-    kubeflow.PYTORCH_JOB,
-    kubeflow.TF_JOB,
-    kubeflow.MPI_JOB,
-    trainer.TRAIN_JOB,
-    ray.RAY_JOB,
-    ray.RAY_CLUSTER,
-    volcano.VOLCANO_JOB,
-    dlrover.ELASTIC_JOB,
-    gates.DEPLOYMENT,
+from hived_extender.jobs.job import WORKLOAD, Document, Job, JobName, JobRef
+from hived_extender.jobs.kinds import (
+    batch,
+    coscheduling,
+    dlrover,
+    gates,
+    jobset,
+    kai,
+    koordinator,
+    kubeflow,
+    kueue,
+    marks,
+    native,
+    others,
+    own,
+    ray,
+    trainer,
+    volcano,
+    yunikorn,
 )
+from hived_extender.jobs.kinds.description import Description, Lookup, ObjectRef, merged
+from hived_extender.jobs.kinds.jobset import Child
+from hived_extender.jobs.kinds.kind import JobOfPod, Kind, Patch, Source, Use, Write, merge, root_of
+from hived_extender.jobs.wire import Owner, Pod, PodSpec
+
+SOURCES: tuple[Source, ...] = (
+    batch.SOURCE,
+    jobset.SOURCE,
+    kubeflow.SOURCE,
+    trainer.SOURCE,
+    ray.SOURCE,
+    coscheduling.SOURCE,
+    koordinator.SOURCE,
+    volcano.SOURCE,
+    native.SOURCE,
+    yunikorn.SOURCE,
+    kueue.SOURCE,
+    kai.SOURCE,
+    own.SOURCE,
+    dlrover.SOURCE,
+    gates.SOURCE,
+    others.SOURCE,
+)
+KINDS = tuple(kind for source in SOURCES for kind in source.jobs)
+DIALECTS = tuple(dialect for source in SOURCES for dialect in source.dialects)
+OBJECTS = tuple(dialect.objects for dialect in DIALECTS if dialect.objects is not None)
+"""The kinds of objects that pods name as their gang."""
+
+KEYS = frozenset[str]().union(*(dialect.keys for dialect in DIALECTS))
+"""Labels and annotations that have a meaning in some dialect."""
+
+_DESCRIBE = tuple(dialect.describe for dialect in DIALECTS if dialect.describe is not None)
+_REFUSED = {
+    key.name: key
+    for dialect in DIALECTS
+    for key in dialect.vocabulary
+    if key.use is Use.REFUSED and not key.place.endswith("field")
+}
+_MARKS = KEYS | _REFUSED.keys()
+_WAITING_S = {dialect.name: dialect.waiting_s for dialect in DIALECTS}
+
+
+# ---- gangs
+
+
+def is_marked(pod: Pod) -> bool:
+    """Has the pod a key of any dialect? Costs less than 2 us."""
+    metadata, spec = pod.metadata, pod.spec
+    if spec is not None and (spec.scheduling_group is not None or spec.workload_ref is not None):
+        return True
+    labels, annotations = metadata.labels or (), metadata.annotations or ()
+    if _MARKS.isdisjoint(labels) and _MARKS.isdisjoint(annotations):
+        return False
+    return not (KEYS.isdisjoint(labels) and KEYS.isdisjoint(annotations)) or bool(_refusal(pod, has_gang=False))
+
+
+def is_marked_by_author(pod: Pod) -> bool:
+    """The same, without the keys that Volcano's controller writes onto every pod."""
+    if not is_marked(pod):
+        return False
+    spec = pod.spec or PodSpec()
+    keys = (pod.labels.keys() | pod.annotations.keys()) & KEYS - set(volcano.GROUP_NAMES)
+    has_field = spec.scheduling_group is not None or spec.workload_ref is not None
+    return bool(keys) or has_field or not volcano.is_made(pod) or bool(_refusal(pod, has_gang=False))
+
+
+def describe(pod: Pod, objects: Lookup) -> Description | None:
+    """The description of the pod by all dialects, None if it has a key of none.
+
+    Raises UserError if two dialects disagree, a value is not valid, keys describe a gang without a name, or a pod
+    without a node requires what is not built. `missing` remains only if nothing but the missing object could give the
+    minimum.
+    """
+    if not is_marked(pod):
+        return None
+    said = [each for describe_by in _DESCRIBE if (each := describe_by(pod, objects)) is not None]
+    said = own.override_wishes(volcano.drop_made_gang(pod, said))
+    result = merged(said)
+    if result is not None and result.missing and result.minimum is not None:
+        result = merged(replace(each, source=None, missing=None) if each.missing else each for each in said)
+    has_gang = result is not None and result.gang is not None
+    why = "" if pod.node else _refusal(pod, has_gang=has_gang) or (result is not None and result.refused)
+    if why:
+        raise UserError(why)
+    result = None if result is None else replace(result, refused=None)
+    return None if result is None else _completed(pod, result, [_WAITING_S.get(each.dialect) for each in said])
+
+
+def objects_of(pod: Pod) -> frozenset[ObjectRef]:
+    """The objects that the pod names, on which its description depends."""
+    asked = _Asked()
+    if is_marked(pod):
+        for describe_by in _DESCRIBE:
+            with suppress(UserError):
+                describe_by(pod, asked)
+    return frozenset(asked.refs)
+
+
+def _refusal(pod: Pod, *, has_gang: bool) -> str:
+    """Why a pod has to wait for what it requires, "" if all of its keys are understood."""
+    places = (("annotation ", pod.metadata.annotations), ("label ", pod.metadata.labels))
+    return "; ".join(
+        key.refusal(place, values[name])
+        for place, values in places
+        if values and not _REFUSED.keys().isdisjoint(values)
+        for name, key in _REFUSED.items()
+        if name in values and key.requires(values[name], pod, has_gang=has_gang)
+    )
+
+
+class _Asked:
+    """A lookup without objects that notes which were asked for."""
+
+    def __init__(self) -> None:
+        self.refs: list[ObjectRef] = []
+
+    def get(self, kind: str, namespace: str, name: str, /) -> Mapping[str, Any] | None:
+        self.refs.append(ObjectRef(kind, namespace, name))
+        return None
+
+
+def _completed(pod: Pod, said: Description, waiting_s: list[float | None]) -> Description:
+    if said.gang is None:
+        if said.minimum or said.total or said.groups or said.match_policy:
+            raise UserError(
+                f"it says something of a gang ({said.dialect}), but not which: set label "
+                f"{koordinator.GROUP_NAME}, annotation {koordinator.GANG_NAME}, or what else names one there"
+            )
+        return said
+    return replace(
+        said,
+        total=None if said.total is None else max(said.total, said.minimum or 1),
+        groups=None if said.groups is None else tuple(sorted({*said.groups, said.gang})),
+        job_part=jobset.part_of(pod),
+        waiting_s=said.waiting_s or next((each for each in waiting_s if each is not None), None),
+    )
+
+
+# ---- job objects
+
+
 _BY_VERSION = {(version, kind.kind): kind for kind in KINDS for version in kind.api_versions}
 
 
 def find_kind(api_version: object, kind: object) -> Kind | None:
-    """The kind of objects with these words, None if it is not in the table."""
+    """The kind of objects with this `apiVersion` and `kind`, None if it is not in the table."""
     return _BY_VERSION.get((api_version, kind)) if isinstance(api_version, str) and isinstance(kind, str) else None
 
 
@@ -44,10 +193,10 @@ def kind_of(document: Document) -> Kind:
 
 
 def read(document: Document, made: Document | None = None, children: Iterable[Child] = ()) -> Job:
-    """The job of an object.
+    """The job of an object. Raises UserError.
 
-    `made` is the object that `Job.roles_in` names, if it is there; without it this job has no roles. `children` are the
-    Jobs that a JobSet has made. Raises UserError with place, finding and expectation.
+    `made` is the object that `Job.roles_in` names, if it exists; without it this job has no roles. `children` are the
+    Jobs that a JobSet has made.
     """
     job = jobset.read_with(document, children) if children else kind_of(document).read(document)
     job = replace(job, manager=managed_by(document))
@@ -58,12 +207,12 @@ def read(document: Document, made: Document | None = None, children: Iterable[Ch
 
 
 def has_roles_elsewhere(job: JobName) -> bool:
-    """Are the pods of a job written in the object that its controller makes?"""
+    """Are the pods of a job described by an object that its controller makes?"""
     return (job.group, job.kind) == (trainer.TRAIN_JOB.group, trainer.TRAIN_JOB.kind)
 
 
 def suspend(job: JobRef, annotations: Mapping[str, str | None] = {}, version: str = "") -> tuple[Write, ...]:
-    """Calls that hold a job back again and write these annotations onto it (None removes one); idempotent.
+    """Idempotent calls that suspend a job and write these annotations onto it (None removes one).
 
     With `version` they are refused if the job has changed since. Raises UserError for a kind that is not in the table.
     """
@@ -71,17 +220,17 @@ def suspend(job: JobRef, annotations: Mapping[str, str | None] = {}, version: st
 
 
 def resume(job: JobRef, annotations: Mapping[str, str | None] = {}, version: str = "") -> tuple[Write, ...]:
-    """Calls that let a job go, as `suspend`. The pods of a kind with gates have them lifted besides, see `gates`."""
+    """Calls that resume a job, as `suspend`. Of a kind with gates, each pod's gate has to be removed as well."""
     return _kind(job).resume(job, annotations, version)
 
 
 def annotate(job: JobRef, annotations: Mapping[str, str | None], version: str = "") -> tuple[Write, ...]:
-    """Calls that write annotations onto a job, and nothing else, as `suspend`."""
+    """Calls that only write annotations onto a job, as `suspend`."""
     return (merge(job, _kind(job).plural, {}, annotations, version),)
 
 
 def has_switch(job: JobRef) -> bool:
-    """Does a field of the object suspend it? Its state then is as somebody has written it, whatever its pods do."""
+    """Does a field of the object suspend it? Its owner may write that field, whatever its pods do."""
     kind = find_kind(job.api_version, job.kind)
     return kind is not None and kind.has_switch
 
@@ -94,15 +243,15 @@ def resource_of(job: JobRef) -> dict[str, str]:
 
 
 def hold_at_creation(document: Document) -> Patch:
-    """Operations of a JSON patch by which a job is born held, none if it is.
+    """Operations of a JSON patch that create a job held, none if it is.
 
-    Raises UserError where the object is malformed, or its controller could not hold it back.
+    Raises UserError if the object is malformed, or its controller cannot suspend it.
     """
     return kind_of(document).hold(document)
 
 
 def unit_of(name: JobName, managers: Mapping[JobName, JobName]) -> JobName:
-    """The job that has the turn for this one: itself, or the one that made it, as `Job.manager` of each says."""
+    """The job that queues for this one: itself, or the outermost that made it, by `Job.manager` of each."""
     for _ in KINDS:
         if name not in managers:
             break
@@ -115,3 +264,70 @@ def _kind(job: JobRef) -> Kind:
     if kind is None:
         raise UserError(f"{job}: found {job.kind[:40]!r} of {job.api_version[:60]!r}, which hived cannot hold back")
     return kind
+
+
+# ---- which job a pod, or another job, belongs to
+
+
+_JOBS_OF: dict[str, list[tuple[Kind, JobOfPod]]] = {
+    owner: [(kind, kind.owners[owner]) for kind in reversed(KINDS) if owner in kind.owners]
+    for owner in {owner for kind in KINDS for owner in kind.owners}
+}
+"""By the kind of a pod's owner, the functions that may know the job. Kinds further down the table come first."""
+
+_BY_NAME = {kind.kind: kind for kind in KINDS if kind.kind not in kind.owners}
+"""Kinds whose name alone tells them from others."""
+
+_MANAGERS = {*((kind.group, kind.kind) for kind in KINDS), ("ray.io", "RayService")}
+"""Kinds that suspend the objects that they make. A RayService does not queue, and its clusters do not either."""
+
+
+def job_of_pod(labels: Mapping[str, str], owners: Iterable[Owner], namespace: str) -> JobName | None:
+    """The job object that a pod belongs to, None if none of the table does; the outermost that its labels name.
+
+    Another one may have made that job, as `managed_by` says of its object.
+    """
+    owner = next((each for each in owners if each.controller), None)
+    if owner is None:
+        return None
+    for kind, find in _JOBS_OF.get(owner.kind, ()):
+        if name := find(labels, owner):
+            return kind.name(namespace, name)
+    own_kind = _BY_NAME.get(owner.kind)
+    return None if own_kind is None else own_kind.name(namespace, owner.name)
+
+
+def names_another(job: Job) -> bool:
+    """Do the labels of a Job's template name another job? Only the controller of that job may write them."""
+    name = job.ref.job_name
+    if (name.group, name.kind) != (batch.JOB.group, batch.JOB.kind):
+        return False
+    owner = Owner(name.kind, name.name, job.ref.uid, True, job.ref.api_version)
+    try:
+        labels = [root_of(role.template).part("metadata").texts("labels") for role in job.roles]
+    except UserError:
+        return False  # it has no pods, and is refused where its needs are read
+    return any(job_of_pod(each, [owner], name.namespace) != name for each in labels)
+
+
+def workload_of(annotations: Mapping[str, str], namespace: str) -> JobName | None:
+    """Kueue's Workload of a pod, by the key of its cells, `Workload/NAMESPACE/NAME/UID`; None without one.
+
+    Tenants may write the key, so it always means a Workload of the pod's own namespace.
+    """
+    parts = annotations.get(marks.HOLD, "").split("/")
+    is_key = len(parts) == 4 and parts[0] == WORKLOAD
+    return JobName("kueue.x-k8s.io", WORKLOAD, namespace, parts[2]) if is_key else None
+
+
+def managed_by(document: Document) -> JobName | None:
+    """The job object whose controller made this one and suspends it, so that it does not queue; None without one.
+
+    Raises UserError if the owners cannot be read.
+    """
+    metadata = root_of(document).part("metadata")
+    for owner in metadata.parts("ownerReferences"):
+        group, kind = owner.text("apiVersion").rpartition("/")[0], owner.text("kind")
+        if owner.flag("controller") and (group, kind) in _MANAGERS:
+            return JobName(group, kind, metadata.text("namespace") or "default", owner.text("name"))
+    return None

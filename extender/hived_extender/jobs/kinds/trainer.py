@@ -1,15 +1,15 @@
 """Kubeflow Trainer's TrainJob (trainer.kubeflow.org/v1alpha1): `spec.suspend`.
 
 Its pods follow from a runtime, its own fields and plugins of the trainer. The trainer writes the outcome as a JobSet of
-the same name, also while the TrainJob is suspended. So the roles are read there: nothing is computed a second time.
+the same name, even for a suspended TrainJob. The roles are read from this JobSet.
 
-Whether its pods are ours is not known before. So every TrainJob is born held, and its mark says that hived
-did so: one whose pods prove not to be ours is to be let go.
+Until then it is unknown whether its pods are ours. So every TrainJob is created held, with the mark that hived did it,
+and resumed if its pods are not ours.
 """
 
 from hived_extender.jobs.job import Document, Job
 from hived_extender.jobs.kinds.jobset import JOB_SET
-from hived_extender.jobs.kinds.kind import Switch, job_of, kind_with, root_of, state_of
+from hived_extender.jobs.kinds.kind import Source, Switch, job_of, kind_with, root_of, state_of
 
 _JOBS = "jobsStatus"
 
@@ -23,3 +23,4 @@ def _read(switch: Switch, document: Document) -> Job:
 
 
 TRAIN_JOB = kind_with(Switch("trainjobs"), "trainer.kubeflow.org", "TrainJob", ("v1alpha1",), _read)
+SOURCE = Source(jobs=(TRAIN_JOB,))

@@ -27,7 +27,7 @@ from typing import TypeVar
 import msgspec
 
 from hived.values.errors import UserError
-from hived_extender.jobs.dialects.description import Description, GangKey, JobPart, MatchPolicy, ObjectRef
+from hived_extender.jobs.kinds.description import Description, GangKey, JobPart, MatchPolicy, ObjectRef
 from hived_extender.jobs.wire import Owner
 from hived_extender.machine.pods import PodRecord, PodState, UnknownPodError
 

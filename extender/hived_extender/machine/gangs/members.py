@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from hived.values.errors import UserError
 from hived.values.specs import GroupSpec, PodRequest
 from hived_extender.jobs.annotations import PREFIX
-from hived_extender.jobs.dialects import kueue
-from hived_extender.jobs.dialects.description import Description, GangKey, ObjectRef
 from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.kinds import kueue
+from hived_extender.jobs.kinds.description import Description, GangKey, ObjectRef
 from hived_extender.jobs.wire import Pod, PodSpec
 from hived_extender.machine.gangs.gang import Ended
 from hived_extender.machine.gangs.table import Gangs

@@ -29,8 +29,8 @@ import msgspec
 from hived.values.errors import UserError
 from hived.values.specs import GroupSpec, MemberSpec, PodRequest
 from hived_extender.jobs.asks import Ask
-from hived_extender.jobs.dialects import kueue
-from hived_extender.jobs.dialects.description import GangKey, MatchPolicy, ObjectRef
+from hived_extender.jobs.kinds import kueue
+from hived_extender.jobs.kinds.description import GangKey, MatchPolicy, ObjectRef
 from hived_extender.kube_rules.selectors import CPU
 from hived_extender.machine.gangs.gang import Ended, Gang, Terms, age, followers_of, has_only_led, is_ready, task_of
 from hived_extender.machine.pods import PodRecord, PodState

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived_extender.jobs.bind_info import Promise, promise
-from hived_extender.jobs.dialects.description import GangKey
+from hived_extender.jobs.kinds.description import GangKey
 from hived_extender.jobs.readings import Reading, ready
 from hived_extender.machine.core import Core
 from hived_extender.machine.gangs.rounds import single_request

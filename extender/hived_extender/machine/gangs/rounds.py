@@ -21,7 +21,7 @@ from hived.values.events import Offer, Phase
 from hived.values.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.bind_info import bind_annotations, gang_annotations, promise, spec_text
-from hived_extender.jobs.dialects.description import GangKey
+from hived_extender.jobs.kinds.description import GangKey
 from hived_extender.jobs.readings import as_asked
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.machine.core import Core

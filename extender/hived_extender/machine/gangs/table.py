@@ -16,9 +16,8 @@ from typing import Any
 from urllib.parse import quote
 
 from hived.values.errors import UserError
-from hived_extender.jobs.dialects import volcano
-from hived_extender.jobs.dialects.description import GangKey
-from hived_extender.jobs.kinds import marks
+from hived_extender.jobs.kinds import marks, volcano
+from hived_extender.jobs.kinds.description import GangKey
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.machine.gangs.gang import Ended, Gang, task_of
 from hived_extender.machine.gangs.plans import Plan, make_plan
@@ -247,7 +246,9 @@ def waits_for_us(kube: KubeClient, serves: Callable[[str], bool], group: Object)
     except KubeError as error:
         if error.status != FORBIDDEN:
             raise
-        return "queues" not in _plurals(kube, f"/apis/{volcano.KIND.group}/{volcano.KIND.versions[0]}").values()
+        return (
+            "queues" not in _plurals(kube, f"/apis/{volcano.PODGROUPS.group}/{volcano.PODGROUPS.versions[0]}").values()
+        )
     return any(serves(name) for name in _scheduler_names(spec))
 
 

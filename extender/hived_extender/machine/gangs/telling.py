@@ -11,7 +11,7 @@ from hived.cells.state import State
 from hived.values.errors import UserError
 from hived.values.specs import Gang as GangOfCore
 from hived.values.specs import GangLimit, Rules
-from hived_extender.jobs.dialects.description import GangKey
+from hived_extender.jobs.kinds.description import GangKey
 from hived_extender.machine.core import Core
 from hived_extender.machine.gangs.gang import Gang, task_of
 from hived_extender.machine.gangs.table import Gangs

@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
-from hived_extender.jobs.dialects import native_podgroup, podgroup, podgroup_old, volcano
-from hived_extender.jobs.dialects.description import GangKey, ObjectRef
+from hived_extender.jobs.kinds import coscheduling, native, volcano
+from hived_extender.jobs.kinds.description import GangKey, ObjectRef
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.clocks import timestamp, with_transition
 from hived_extender.machine.effects import WriteStatuses
@@ -36,7 +36,7 @@ def status_patch(kind: str, state: GangState, found: Object, now: str) -> dict[s
     """
     make = _STATUS.get(kind)
     old: Object = found.get("status") or {}
-    if kind == native_podgroup.KIND.name and native_podgroup.is_former(found):
+    if kind == native.PODGROUPS.name and native.is_former(found):
         make = _native_formerly
     if make is None or (not state.pod_count and old.get("phase") in _FINAL):  # what has ended stays so without its pods
         return {}
@@ -98,23 +98,23 @@ def _volcano(state: GangState, minimum: int, old: Object, now: str) -> dict[str,
 
 
 def _native_formerly(state: GangState, minimum: int, old: Object, now: str) -> dict[str, Any]:
-    before = _find(old, native_podgroup.FORMER_CONDITION)
-    said = _scheduled(native_podgroup.FORMER_CONDITION, state, minimum)
+    before = _find(old, native.FORMER_CONDITION)
+    said = _scheduled(native.FORMER_CONDITION, state, minimum)
     return {} if _is_true(before) else {"conditions": _merged(old, said, {}, now)}
 
 
 def _native(state: GangState, minimum: int, old: Object, now: str) -> dict[str, Any]:
     """A condition by the former name is taken over, as after an upgrade of Kubernetes."""
-    said = _scheduled(native_podgroup.CONDITION, state, minimum)
-    before, former = _find(old, native_podgroup.CONDITION), _find(old, native_podgroup.FORMER_CONDITION)
+    said = _scheduled(native.CONDITION, state, minimum)
+    before, former = _find(old, native.CONDITION), _find(old, native.FORMER_CONDITION)
     if _is_true(before) and former is None:
         return {}
     known = next((one for one in (before, former) if one is not None and _is_true(one)), None)
     if known is not None:
-        said = {**known, "type": native_podgroup.CONDITION}
+        said = {**known, "type": native.CONDITION}
         kept = [each for each in old.get("conditions") or () if each not in (before, former)]
         return {"conditions": [*kept, said]}
-    return {"conditions": _merged(old, said, {}, now, takes_place_of=native_podgroup.FORMER_CONDITION)}
+    return {"conditions": _merged(old, said, {}, now, takes_place_of=native.FORMER_CONDITION)}
 
 
 def _is_true(condition: Object | None) -> bool:
@@ -153,10 +153,10 @@ def _merged(
 
 
 _STATUS: dict[str, Callable[[GangState, int, Object, str], dict[str, Any]]] = {
-    podgroup.KIND.name: _scheduler_plugins,
-    podgroup_old.KIND.name: _scheduler_plugins_formerly,
-    volcano.KIND.name: _volcano,
-    native_podgroup.KIND.name: _native,
+    coscheduling.PODGROUPS.name: _scheduler_plugins,
+    coscheduling.OLD_PODGROUPS.name: _scheduler_plugins_formerly,
+    volcano.PODGROUPS.name: _volcano,
+    native.PODGROUPS.name: _native,
 }
 
 
@@ -220,7 +220,7 @@ class StatusWriter:
 
     def _let_in(self, key: GangKey) -> None:
         """Let a PodGroup in whose controller waits for that before it creates pods. Here is no queue to wait in."""
-        ref = volcano.KIND.ref(key.namespace, key.name)
+        ref = volcano.PODGROUPS.ref(key.namespace, key.name)
         found, collection = self._objects.get(ref.kind, ref.namespace, ref.name), self._objects.collection(ref.kind)
         if found is not None and collection and waits_for_us(self._kube, self._serves, found):
             self._patch(ref, collection, found, {"phase": "Inqueue"})

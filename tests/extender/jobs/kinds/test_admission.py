@@ -128,7 +128,7 @@ def test_an_object_that_cannot_be_read_passes_with_a_warning() -> None:
     found = admitted(new("batch/v1", "Job", {"parallelism": "four"}))
     assert found.patch == ()
     assert found.warnings == (
-        "it waits in no queue: Job team/train: spec.parallelism: found 'four', expected a whole number from 0 to "
+        "it waits in no queue: Job team/train: spec.parallelism is 'four': expected a whole number from 0 to "
         "2147483647",
     )
 

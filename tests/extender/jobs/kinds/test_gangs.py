@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
-from hived_extender.jobs.dialects.description import GangKey
 from hived_extender.jobs.job import JobName
 from hived_extender.jobs.kinds import gangs, gates, marks
+from hived_extender.jobs.kinds.description import GangKey
 from hived_extender.jobs.kinds.kind import Verb
 from hived_extender.jobs.wire import Pod
 from tests.extender.jobs.kinds.documents import CREATED, UID, job_object, template
@@ -142,7 +142,7 @@ def test_pods_that_others_gate_are_none_that_a_gang_asks_cells_for() -> None:
 
 def test_the_mark_comes_with_the_call_that_lifts_the_gate() -> None:
     gang = gangs.read(RING, [pod("b"), pod("a")]).ref
-    write = gangs.lift("team", "a", UID, gang, {"example.com/kept": "yes"})
+    write = gangs.remove_gate("team", "a", UID, gang, {"example.com/kept": "yes"})
     assert (write.verb, write.path) == (Verb.PATCH_LISTS, "/api/v1/namespaces/team/pods/a")
     assert write.body["metadata"] == {"uid": UID, "annotations": {"example.com/kept": "yes", marks.GANG: "ring/a"}}
     assert write.body["spec"] == {"schedulingGates": [{"name": gates.GATE, "$patch": "delete"}]}

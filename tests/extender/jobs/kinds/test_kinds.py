@@ -133,12 +133,12 @@ def test_a_kind_that_is_not_in_the_table_is_named_with_those_that_are() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ([], "Job team/train: spec: found a list, expected an object"),
-        ({"parallelism": "4"}, "Job team/train: spec.parallelism: found '4', expected a whole number from 0 to"),
-        ({"parallelism": -1}, "Job team/train: spec.parallelism: found -1, expected a whole number from 0 to"),
-        ({"suspend": "yes"}, "Job team/train: spec.suspend: found 'yes', expected true or false"),
-        ({"template": 5}, "Job team/train: spec.template: found 5, expected an object"),
-        ({"template": {"spec": {"containers": [None]}}}, r"spec.template.spec.containers\[0\]: found nothing"),
+        ([], "Job team/train: spec is a list: expected an object"),
+        ({"parallelism": "4"}, "Job team/train: spec.parallelism is '4': expected a whole number from 0 to"),
+        ({"parallelism": -1}, "Job team/train: spec.parallelism is -1: expected a whole number from 0 to"),
+        ({"suspend": "yes"}, "Job team/train: spec.suspend is 'yes': expected true or false"),
+        ({"template": 5}, "Job team/train: spec.template is 5: expected an object"),
+        ({"template": {"spec": {"containers": [None]}}}, r"spec.template.spec.containers\[0\] is absent"),
     ],
 )
 def test_a_mistake_is_told_with_place_finding_and_expectation(spec: object, message: str) -> None:

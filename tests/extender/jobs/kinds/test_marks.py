@@ -2,8 +2,8 @@
 
 import pytest
 
-from hived_extender.jobs.dialects.table import KEYS
-from hived_extender.jobs.kinds.marks import odd_words
+from hived_extender.jobs.kinds.table import KEYS
+from hived_extender.jobs.misspelt import odd_words
 
 OTHERS = (
     "pod-group.scheduling.sigs.k8s.io", "gang.scheduling.koordinator.sh/network-topology-spec",

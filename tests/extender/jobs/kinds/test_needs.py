@@ -9,9 +9,9 @@ from hived.values.specs import MemberSpec
 from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
-from hived_extender.jobs.dialects.description import NoObjects
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.kinds import marks, table
+from hived_extender.jobs.kinds.description import NoObjects
 from hived_extender.jobs.needs import Need, is_ours, need_of
 from tests.extender.jobs.kinds.documents import (
     ALL,

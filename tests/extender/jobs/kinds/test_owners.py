@@ -5,7 +5,7 @@ import pytest
 
 from hived_extender.jobs.job import JobName
 from hived_extender.jobs.kinds.marks import HOLD
-from hived_extender.jobs.owners import job_of, workload_of
+from hived_extender.jobs.kinds.table import job_of_pod, workload_of
 from hived_extender.jobs.wire import Owner
 from tests.extender.jobs.kinds.documents import owner
 
@@ -65,11 +65,11 @@ def test_a_pod_belongs_to_the_job_whose_controller_made_it(
     labels: dict[str, str], made_by: tuple[str, str, str], job: tuple[str, str, str]
 ) -> None:
     group, kind, name = job
-    assert job_of(labels, [reference(*made_by)], "team") == JobName(group, kind, "team", name)
+    assert job_of_pod(labels, [reference(*made_by)], "team") == JobName(group, kind, "team", name)
 
 
 def test_a_pod_of_a_job_of_volcano_is_known_by_its_label_where_the_owner_has_no_version() -> None:
-    found = job_of({"volcano.sh/job-name": "train"}, [Owner("Job", "train", "u", True)], "team")
+    found = job_of_pod({"volcano.sh/job-name": "train"}, [Owner("Job", "train", "u", True)], "team")
     assert found == JobName("batch.volcano.sh", "Job", "team", "train")
 
 
@@ -83,11 +83,11 @@ def test_a_pod_of_a_job_of_volcano_is_known_by_its_label_where_the_owner_has_no_
     ],
 )
 def test_a_pod_of_no_job_of_the_table_belongs_to_none(labels: dict[str, str], made_by: tuple[str, ...]) -> None:
-    assert job_of(labels, [reference(*made_by)] if made_by else [], "team") is None
+    assert job_of_pod(labels, [reference(*made_by)] if made_by else [], "team") is None
 
 
 def test_an_owner_that_is_no_controller_does_not_count() -> None:
-    assert job_of({}, [Owner("Job", "train", "u", None, BATCH)], "team") is None
+    assert job_of_pod({}, [Owner("Job", "train", "u", None, BATCH)], "team") is None
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_an_owner_that_is_no_controller_does_not_count() -> None:
     ],
 )
 def test_a_label_that_names_somebody_elses_job_does_not_count(labels: dict[str, str]) -> None:
-    assert job_of(labels, [reference(BATCH, "Job", "mine")], "team") == JobName("batch", "Job", "team", "mine")
+    assert job_of_pod(labels, [reference(BATCH, "Job", "mine")], "team") == JobName("batch", "Job", "team", "mine")
 
 
 KEY = "Workload/ns/job-train/1234"

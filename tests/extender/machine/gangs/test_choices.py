@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hived_extender.jobs.asks import Ask
-from hived_extender.jobs.dialects.description import Description, GangKey
+from hived_extender.jobs.kinds.description import Description, GangKey
 from hived_extender.machine.gangs.plans import MOST_TRIES, Choices, Need
 from hived_extender.machine.pods import PodRecord, Seen, Translation
 from tests.extender.machine.small_gangs import SmallGangCluster, koordinator

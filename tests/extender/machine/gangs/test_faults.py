@@ -8,8 +8,8 @@ import pytest
 
 from hived.values.errors import UserError
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
-from hived_extender.jobs.dialects import podgroup
-from hived_extender.jobs.dialects.description import GangKey, ObjectRef
+from hived_extender.jobs.kinds import coscheduling
+from hived_extender.jobs.kinds.description import GangKey, ObjectRef
 from hived_extender.kube.client import KubeError
 from hived_extender.machine import acceptance
 from hived_extender.machine.acceptance import START_S
@@ -248,9 +248,13 @@ def test_pods_that_are_over_say_what_their_object_says_also_if_that_is_known_lat
     found: dict[ObjectRef, dict[str, Any]] = {}
     objects = Mock(get=lambda kind, namespace, name: found.get(ObjectRef(kind, namespace, name)))
     cluster = SmallGangCluster(objects=objects)
-    cluster.pod("w-0", 2, labels={podgroup.LABEL: "train"}, nodeName="n0")
+    cluster.pod("w-0", 2, labels={coscheduling.LABEL: "train"}, nodeName="n0")
     cluster.become("w-0", "Succeeded")
-    gangs, key, ref = cluster.service.machine.cache.gangs, GangKey("ns", "train"), podgroup.KIND.ref("ns", "train")
+    gangs, key, ref = (
+        cluster.service.machine.cache.gangs,
+        GangKey("ns", "train"),
+        coscheduling.PODGROUPS.ref("ns", "train"),
+    )
     found[ref] = {"metadata": {"name": "train", "namespace": "ns"}, "spec": {"minMember": 2}}
     cluster.service.object_seen(ref)
     gang = gangs.get(key)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived_extender.jobs.dialects.description import GangKey
+from hived_extender.jobs.kinds.description import GangKey
 from hived_extender.machine.gangs.gang import GROWING_S, MOST_S, REST, GrowingError, Growth
 from hived_extender.machine.verbs import VerbSettings
 from tests.extender.machine.small_gangs import SmallGangCluster, koordinator

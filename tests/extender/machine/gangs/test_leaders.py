@@ -9,9 +9,9 @@ from hived_config.access import AccessRules, NamespaceEntry, VirtualClusterAcces
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
 from hived_extender.jobs.annotations import PREFIX
-from hived_extender.jobs.dialects import coscheduling_labels as labels_of_gangs
-from hived_extender.jobs.dialects.description import JobPart
-from hived_extender.jobs.dialects.jobset import (
+from hived_extender.jobs.kinds import coscheduling as labels_of_gangs
+from hived_extender.jobs.kinds.description import JobPart
+from hived_extender.jobs.kinds.jobset import (
     BY_NODE_SELECTOR,
     COMPLETION_INDEX,
     JOB_INDEX,
@@ -19,7 +19,7 @@ from hived_extender.jobs.dialects.jobset import (
     REPLICATED_JOB,
     TOPOLOGY,
 )
-from tests.extender.jobs.dialects.descriptions import describe
+from tests.extender.jobs.kinds.descriptions import describe
 from tests.extender.machine.small_cluster import Json, spec_text
 from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.jobs.dialects import volcano
+from hived_extender.jobs.kinds import volcano
 from hived_extender.kube.client import KubeError
 from hived_extender.machine.gangs.table import waits_for_us
 

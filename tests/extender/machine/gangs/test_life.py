@@ -3,7 +3,7 @@
 import pytest
 
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
-from hived_extender.jobs.dialects import kueue
+from hived_extender.jobs.kinds import kueue
 from hived_extender.machine.notices import Pace
 from tests.extender.machine.small_cluster import spec_text, to_pod
 from tests.extender.machine.small_gangs import SmallGangCluster, koordinator

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from hived_config.loader import load_text
-from hived_extender.jobs.dialects.own import WITHIN_CELL
+from hived_extender.jobs.kinds.own import WITHIN_CELL
 from tests.extender.machine.small_gangs import RULES, SmallGangCluster, koordinator
 
 CONFIG = """\

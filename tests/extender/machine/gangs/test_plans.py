@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from hived_extender.jobs.asks import Ask
-from hived_extender.jobs.dialects.description import Description, GangKey, JobPart, MatchPolicy
+from hived_extender.jobs.kinds.description import Description, GangKey, JobPart, MatchPolicy
 from hived_extender.jobs.wire import Owner
 from hived_extender.machine.gangs.gang import Ended
 from hived_extender.machine.gangs.plans import MOST_ABSENT, Plan

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from hived_extender.jobs.dialects import native_podgroup, podgroup, podgroup_old, volcano, workload
+from hived_extender.jobs.kinds import coscheduling, native, volcano
 from hived_extender.machine.gangs.plans import GangState
 from hived_extender.machine.writes.statuses import status_patch
 
 NOW, BEFORE = "2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z"
 CURRENT, FORMER, VOLCANO, NATIVE = (
-    each.KIND.name for each in (podgroup, podgroup_old, volcano, native_podgroup)
+    each.name
+    for each in (coscheduling.PODGROUPS, coscheduling.OLD_PODGROUPS, volcano.PODGROUPS, native.PODGROUPS)
 )  # fmt: skip
 
 
@@ -109,7 +110,7 @@ def test_volcano_is_told_what_is_missing_and_then_that_nothing_is() -> None:
     assert (ready["type"], ready["status"], ready["lastTransitionTime"]) == ("Scheduled", "True", NOW)
 
 
-def native(version: str, *conditions: dict[str, Any]) -> dict[str, Any]:
+def native_group(version: str, *conditions: dict[str, Any]) -> dict[str, Any]:
     """A PodGroup of two pods, as a version of Kubernetes' own API has it."""
     spec = {"schedulingPolicy": {"gang": {"minCount": 2}}}
     return {"apiVersion": f"scheduling.k8s.io/{version}", "spec": spec, "status": {"conditions": [*conditions]}}
@@ -122,7 +123,7 @@ VERSIONS = {
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kubernetes_own_group_is_told_by_a_condition_that_does_not_go_back(version: str) -> None:
-    found = native(version)
+    found = native_group(version)
     (waits,) = after(NATIVE, gang(pods=2), found, BEFORE)["conditions"]
     assert (waits["type"], waits["status"], waits["reason"]) == (VERSIONS[version], "False", "Unschedulable")
     found["status"] = {"conditions": [waits, {"type": "DisruptionTarget", "status": "False"}]}
@@ -153,7 +154,7 @@ def test_a_condition_by_the_former_name_is_taken_over(
         "lastTransitionTime": BEFORE,
     }
     other = {"type": "DisruptionTarget", "status": "False"}
-    kept, told = after(NATIVE, state, native("v1beta1", former, other))["conditions"]
+    kept, told = after(NATIVE, state, native_group("v1beta1", former, other))["conditions"]
     assert kept == other
     assert told["type"] == "PodGroupInitiallyScheduled"
     assert (told["status"], told["reason"], told["lastTransitionTime"]) == wanted
@@ -161,12 +162,12 @@ def test_a_condition_by_the_former_name_is_taken_over(
 
 def test_a_condition_by_the_former_name_beside_kube_schedulers_own_is_dropped() -> None:
     own = {"type": "PodGroupInitiallyScheduled", "status": "True", "reason": "Scheduled", "lastTransitionTime": BEFORE}
-    found = native("v1beta1", {"type": "PodGroupScheduled", "status": "False"}, own)
+    found = native_group("v1beta1", {"type": "PodGroupScheduled", "status": "False"}, own)
     assert after(NATIVE, gang(pods=2), found)["conditions"] == [own]
 
 
 def test_a_kind_without_a_status_is_left_alone() -> None:
-    assert status_patch(workload.KIND.name, gang(scheduled=3), {"spec": {}}, NOW) == {}
+    assert status_patch(native.WORKLOADS.name, gang(scheduled=3), {"spec": {}}, NOW) == {}
 
 
 @pytest.mark.parametrize("spec", [None, {}, {"minMember": None}, {"minMember": "3"}, {"minMember": -1}])

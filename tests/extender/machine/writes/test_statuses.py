@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from hived_extender.jobs.dialects import podgroup, volcano
-from hived_extender.jobs.dialects.description import GangKey, ObjectRef
+from hived_extender.jobs.kinds import coscheduling, volcano
+from hived_extender.jobs.kinds.description import GangKey, ObjectRef
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.machine.effects import WriteStatuses
 from hived_extender.machine.gangs.plans import GangState
@@ -17,10 +17,10 @@ from tests.extender.machine.small_cluster import CONFIG, wait_until
 
 KEY = GangKey("team", "train")
 PATHS = {
-    podgroup.KIND.name: "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
-    volcano.KIND.name: "/apis/scheduling.volcano.sh/v1beta1/podgroups",
+    coscheduling.PODGROUPS.name: "/apis/scheduling.x-k8s.io/v1alpha1/podgroups",
+    volcano.PODGROUPS.name: "/apis/scheduling.volcano.sh/v1beta1/podgroups",
 }
-SOURCE = ObjectRef(podgroup.KIND.name, "team", "train")
+SOURCE = ObjectRef(coscheduling.PODGROUPS.name, "team", "train")
 FORMS = GangState(SOURCE, pod_count=2)
 OBJECT = "/namespaces/team/podgroups/train".join(("/apis/scheduling.x-k8s.io/v1alpha1", ""))
 
@@ -71,7 +71,7 @@ class Writing:
         """Write the state of the one gang there is."""
         return self.writer.write(WriteStatuses({KEY: state}, {KEY: source} if source else {}), may_write)
 
-    def phase(self, kind: str = podgroup.KIND.name) -> str:
+    def phase(self, kind: str = coscheduling.PODGROUPS.name) -> str:
         """The phase in the object's status."""
         return str(self.api.found[kind].get("status", {}).get("phase", ""))
 
@@ -97,17 +97,17 @@ def test_a_gang_whose_pods_are_gone_is_said_to_have_none(writing: Writing) -> No
     assert writing.phase() == "Running"
     writing.write(None)
     assert writing.phase() == "Pending"
-    assert writing.api.found[podgroup.KIND.name]["status"]["running"] == 0
+    assert writing.api.found[coscheduling.PODGROUPS.name]["status"]["running"] == 0
 
 
 def test_a_pod_group_without_pods_is_let_in_if_these_will_be_ours(writing: Writing) -> None:
     base = "/apis/batch.volcano.sh/v1alpha1"
     writing.api.documents[base] = {"resources": [{"kind": "Job", "name": "jobs"}]}
     writing.api.documents[f"{base}/namespaces/team/jobs/train"] = {"spec": {"schedulerName": "hived"}}
-    metadata = writing.api.found[volcano.KIND.name]["metadata"]
+    metadata = writing.api.found[volcano.PODGROUPS.name]["metadata"]
     metadata["ownerReferences"] = [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train"}]
     writing.write(None, None)
-    assert writing.phase(volcano.KIND.name) == "Inqueue"
+    assert writing.phase(volcano.PODGROUPS.name) == "Inqueue"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_gang_whose_status_is_not_written_does_not_hold_up_others(
     writing: Writing, error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = GangKey("team", "refused")
-    source = ObjectRef(podgroup.KIND.name, "team", "refused")
+    source = ObjectRef(coscheduling.PODGROUPS.name, "team", "refused")
     writing.api.refusals = [error]
     effect = WriteStatuses({refused: GangState(source, pod_count=2), KEY: FORMS}, {refused: source, KEY: SOURCE})
     writing.writer.write(effect, lambda: True)
@@ -139,10 +139,10 @@ def test_a_gang_whose_status_is_not_written_does_not_hold_up_others(
 
 def test_without_a_status_of_its_own_the_object_is_written(writing: Writing) -> None:
     writing.api.has_subresource = False
-    source = ObjectRef(volcano.KIND.name, "team", "train")
+    source = ObjectRef(volcano.PODGROUPS.name, "team", "train")
     for scheduled, phase in ((0, "Inqueue"), (2, "Running")):
         writing.write(GangState(source, pod_count=2, scheduled=scheduled), source)
-        assert writing.phase(volcano.KIND.name) == phase
+        assert writing.phase(volcano.PODGROUPS.name) == phase
     path = "/apis/scheduling.volcano.sh/v1beta1/namespaces/team/podgroups/train"
     assert writing.api.calls == [f"{path}/status", path, path]
 

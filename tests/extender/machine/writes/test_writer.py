@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hived.values.errors import InvariantError, UserError
-from hived_extender.jobs.dialects.description import GangKey
+from hived_extender.jobs.kinds.description import GangKey
 from hived_extender.jobs.proofs import Prover
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.metrics import Metrics

@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from hived_extender.jobs.dialects.description import Kind, ObjectRef
-from hived_extender.jobs.dialects.table import KINDS
+from hived_extender.jobs.kinds.description import ObjectKind, ObjectRef
+from hived_extender.jobs.kinds.table import OBJECTS
 from hived_extender.jobs.namespaces import Namespaces
 from hived_extender.jobs.podgroups import Objects
 from hived_extender.kube.client import KubeClient
@@ -18,7 +18,7 @@ from tests.lab.embedded.helpers import Http
 X_K8S = "/apis/scheduling.x-k8s.io/v1alpha1"
 
 
-def path_of(kind: Kind, namespace: str) -> str:
+def path_of(kind: ObjectKind, namespace: str) -> str:
     """The collection of the version that the embedded API server has."""
     return f"/apis/{kind.group}/{kind.versions[-1]}/namespaces/{namespace}/{kind.plural}"
 
@@ -35,9 +35,9 @@ def followed(server: ApiServer) -> Iterator[tuple[Objects, list[ObjectRef]]]:
     objects.join(PATIENCE_S)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", OBJECTS, ids=lambda kind: kind.name)
 def test_an_object_of_every_kind_is_followed(
-    kind: Kind, followed: tuple[Objects, list[ObjectRef]], http: Http, namespace: str
+    kind: ObjectKind, followed: tuple[Objects, list[ObjectRef]], http: Http, namespace: str
 ) -> None:
     objects, told = followed
     assert objects.wait_until_listed(PATIENCE_S)

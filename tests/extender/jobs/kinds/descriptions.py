@@ -3,12 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hived_extender.jobs.dialects import table
-from hived_extender.jobs.dialects.description import Description, GangKey, ObjectRef
+from hived_extender.jobs.kinds import table
+from hived_extender.jobs.kinds.description import Description, GangKey, ObjectRef
 from hived_extender.jobs.wire import Owner, Pod, PodMetadata, PodSpec
 
 NAMESPACE = "team"
 UID = "11111111-2222-3333-4444-555555555555"
+VOCABULARY = {dialect.name: dialect.vocabulary for dialect in table.DIALECTS}
+"""Every key of each dialect, and of job controllers whose keys are about placement."""
+
 TRAIN = GangKey(NAMESPACE, "train")
 
 

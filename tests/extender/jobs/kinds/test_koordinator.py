@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.jobs.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
-from hived_extender.jobs.dialects.description import Description, GangKey, MatchPolicy
-from hived_extender.jobs.dialects.koordinator import NAME, PODGROUP_LABEL, PREFIX
-from tests.extender.jobs.dialects.descriptions import TRAIN, describe
+from hived_extender.jobs.kinds.description import Description, GangKey, MatchPolicy
+from hived_extender.jobs.kinds.koordinator import GROUP_NAME, KOORDINATOR, MIN_AVAILABLE, PODGROUP_LABEL, PREFIX
+from tests.extender.jobs.kinds.descriptions import TRAIN, describe
 
 
 def gang(**annotations: str) -> dict[str, str]:
@@ -33,7 +32,7 @@ def gang(**annotations: str) -> dict[str, str]:
     ],
 )
 def test_annotations_say(annotations: dict[str, str], said: dict[str, Any]) -> None:
-    expected: dict[str, Any] = {"dialect": NAME, "gang": TRAIN, "minimum": 2, "waiting_s": 600.0} | said
+    expected: dict[str, Any] = {"dialect": KOORDINATOR.name, "gang": TRAIN, "minimum": 2, "waiting_s": 600.0} | said
     assert describe({}, annotations) == Description(**expected)
 
 

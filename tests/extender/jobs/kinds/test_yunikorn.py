@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.jobs.dialects.description import Description, GangKey
-from hived_extender.jobs.dialects.yunikorn import APPLICATION, NAME, OLD_APPLICATION, TASK_GROUP, TASK_GROUPS
-from tests.extender.jobs.dialects.descriptions import TRAIN, describe
+from hived_extender.jobs.kinds.description import Description, GangKey
+from hived_extender.jobs.kinds.yunikorn import APPLICATION, OLD_APPLICATION, TASK_GROUP, TASK_GROUPS, YUNIKORN
+from tests.extender.jobs.kinds.descriptions import TRAIN, describe
 
 ONE = '[{"name": "worker", "minMember": 3, "minResource": {"cpu": "1"}}]'
 TWO = '[{"name": "ps", "minMember": 1}, {"name": "worker", "minMember": 3}]'
@@ -29,7 +29,7 @@ MINIMUMS = {"minimum": 4, "task_minimums": {"ps": 1, "worker": 3}}
     ],
 )
 def test_task_groups_say(labels: dict[str, str], annotations: dict[str, str], said: dict[str, Any]) -> None:
-    assert describe(labels, annotations) == Description(NAME, **({"gang": TRAIN} | said))
+    assert describe(labels, annotations) == Description(YUNIKORN.name, **({"gang": TRAIN} | said))
 
 
 @pytest.mark.parametrize(

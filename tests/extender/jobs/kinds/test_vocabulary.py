@@ -12,19 +12,21 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.jobs import dialects
-from hived_extender.jobs.dialects import jobset, koordinator, kueue, table
-from hived_extender.jobs.dialects.table import Use
-from hived_extender.jobs.dialects.vocabulary import Key
+from hived_extender.jobs import kinds
+from hived_extender.jobs.kinds import jobset, koordinator, kueue, marks, table
+from hived_extender.jobs.kinds.kind import Key, Use
 from hived_extender.jobs.wire import Pod, PodMetadata, PodSpec, SchedulingGroup, WorkloadRef
-from tests.extender.jobs.dialects.descriptions import NAMESPACE, UID, describe, make_pod, podgroups
+from tests.extender.jobs.kinds.descriptions import NAMESPACE, UID, VOCABULARY, describe, make_pod, podgroups
 from tests.test_docs import ROOT
 
 PAGE = ROOT / "docs" / "dialect-keys.md"
-EVERY = [key for keys in table.VOCABULARY.values() for key in keys]
+EVERY = [key for keys in VOCABULARY.values() for key in keys]
 REFUSED = [key for key in EVERY if key.use is Use.REFUSED and not key.place.endswith("field")]
-NOT_KEYS = {kueue.HOST, *kueue.GATES}
-"""Texts with a slash that are no keys of pods: a label of nodes, gates."""
+NOT_KEYS = {kueue.HOST, *kueue.GATES, marks.HELD, marks.SUSPEND}
+"""Texts with a slash that are no keys of pods: a label of nodes, gates, marks of job objects."""
+
+OF_JOBS = {"gangs", "gates", "kubeflow", "marks", "ray", "table"}
+"""Modules without a dialect."""
 
 REQUIRING = {
     koordinator.NETWORK_TOPOLOGY.name: '{"gatherStrategy": [{"layer": "spine", "strategy": "MustGather"}]}',
@@ -60,7 +62,7 @@ def rows(keys: tuple[Key, ...]) -> Iterator[str]:
 
 def sections() -> str:
     """The part of the page that follows from the code."""
-    return "\n".join(f"## {name}\n\n" + "\n".join(rows(keys)) + "\n" for name, keys in table.VOCABULARY.items())
+    return "\n".join(f"## {name}\n\n" + "\n".join(rows(keys)) + "\n" for name, keys in VOCABULARY.items())
 
 
 def test_the_page_has_the_keys_of_the_code() -> None:
@@ -69,9 +71,9 @@ def test_the_page_has_the_keys_of_the_code() -> None:
 
 
 def modules() -> list[Any]:
-    """All modules of dialects."""
-    names = [each.name for each in pkgutil.iter_modules(dialects.__path__)]
-    return [importlib.import_module(f"{dialects.__name__}.{name}") for name in names]
+    """The modules of dialects."""
+    names = [each.name for each in pkgutil.iter_modules(kinds.__path__) if each.name not in OF_JOBS]
+    return [importlib.import_module(f"{kinds.__name__}.{name}") for name in names]
 
 
 @pytest.mark.parametrize("module", modules(), ids=lambda module: module.__name__.rpartition(".")[2])
@@ -97,7 +99,7 @@ def test_every_key_of_a_dialect_is_listed_as_read() -> None:
 
 def test_no_key_is_listed_twice_with_two_uses() -> None:
     uses: dict[tuple[str, str], set[Use]] = {}
-    for dialect, keys in table.VOCABULARY.items():
+    for dialect, keys in VOCABULARY.items():
         for key in keys:
             uses.setdefault(("" if "/" in key.name else dialect, key.name), set()).add(key.use)
     assert {name: use for name, use in uses.items() if len(use) > 1} == {}
@@ -145,7 +147,7 @@ def test_every_key_that_is_listed_as_read_is_read() -> None:
         metadata.labels, metadata.annotations = Noted(values, asked), Noted(values, asked)
         for each in table.DIALECTS:
             with suppress(UserError):
-                each.describe(Pod(metadata, spec), Everywhere(asked))
+                each.describe and each.describe(Pod(metadata, spec), Everywhere(asked))
     annotations = {jobset.TOPOLOGY: "rack", jobset.REPLICATED_JOB: "w", jobset.REPLICAS: "2", jobset.JOB_INDEX: "0"}
     metadata = PodMetadata(name="pod", namespace=NAMESPACE, annotations=Noted(annotations, asked))
     jobset.part_of(Pod(metadata))

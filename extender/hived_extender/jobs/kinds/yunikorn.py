@@ -1,8 +1,8 @@
-"""YuniKorn: the task groups of an application start together. It is known by its id, or else by its only task group.
+"""YuniKorn: the task groups of an application start together; its id names it, or else its only task group.
 
 A task group may have a minimum of 0, as KubeRay writes for workers that an autoscaler adds. One pod of the application
-suffices to list the task groups. YuniKorn holds places for pods that come later; we hold nothing, so all pods of the
-task groups have to be created without waiting for each other.
+has to list the task groups. YuniKorn holds places for later pods. We do not, so all pods of the task groups have to be
+created without waiting for each other.
 """
 
 from typing import Annotated
@@ -11,18 +11,17 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived_extender.jobs.annotations import MAX_COUNT
-from hived_extender.jobs.dialects.description import Description, GangKey, Lookup
-from hived_extender.jobs.dialects.vocabulary import ANNOTATIONS, EITHER, LABELS, ignores, reads
-from hived_extender.jobs.dialects.words import Words, agreed, json, name
+from hived_extender.jobs.document import Part, json, name
+from hived_extender.jobs.kinds.description import Description, GangKey, Lookup, agreed
+from hived_extender.jobs.kinds.kind import ANNOTATIONS, EITHER, LABELS, Dialect, Source, ignores, reads
 from hived_extender.jobs.wire import Pod
 
-NAME = "YuniKorn"
 TASK_GROUP = "yunikorn.apache.org/task-group-name"
 TASK_GROUPS = "yunikorn.apache.org/task-groups"
 APPLICATION = "yunikorn.apache.org/app-id"
 OLD_APPLICATION = "applicationId"
-KEYS = frozenset({TASK_GROUP, TASK_GROUPS})
-VOCABULARY = (
+_KEYS = frozenset({TASK_GROUP, TASK_GROUPS})
+_VOCABULARY = (
     *reads(ANNOTATIONS, TASK_GROUP, TASK_GROUPS),
     *reads(EITHER, APPLICATION),
     *reads(LABELS, OLD_APPLICATION),
@@ -43,11 +42,10 @@ class _TaskGroup(msgspec.Struct, rename="camel"):
     min_member: Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 
 
-def describe(pod: Pod, _objects: Lookup) -> Description | None:
-    """The gang of the annotations. UserError where a gang has no name."""
-    if KEYS.isdisjoint(pod.annotations):
+def _describe(pod: Pod, _objects: Lookup) -> Description | None:
+    if _KEYS.isdisjoint(pod.annotations):
         return None
-    annotations = Words("annotation ", pod.annotations)
+    annotations = Part("annotation ", pod.annotations)
     task = annotations.read(TASK_GROUP, name)
     minimums = annotations.read(TASK_GROUPS, _task_groups)
     application = _application(pod) or (task if minimums is None or len(minimums) == 1 else None)
@@ -58,7 +56,7 @@ def describe(pod: Pod, _objects: Lookup) -> Description | None:
             f"annotation {TASK_GROUP} is {task!r}: expected a name of annotation {TASK_GROUPS}: {', '.join(minimums)}"
         )
     return Description(
-        NAME,
+        YUNIKORN.name,
         gang=GangKey(pod.metadata.namespace, application),
         minimum=None if minimums is None else sum(minimums.values()) or None,
         task=task,
@@ -67,7 +65,7 @@ def describe(pod: Pod, _objects: Lookup) -> Description | None:
 
 
 def _application(pod: Pod) -> str | None:
-    labels, annotations = Words("label ", pod.labels), Words("annotation ", pod.annotations)
+    labels, annotations = Part("label ", pod.labels), Part("annotation ", pod.annotations)
     return agreed(
         {
             f"label {APPLICATION}": labels.read(APPLICATION, name),
@@ -84,3 +82,7 @@ def _task_groups(value: object) -> dict[str, int]:
     if not groups or len(minimums) < len(groups):
         raise ValueError(expected)
     return minimums
+
+
+YUNIKORN = Dialect("YuniKorn", _VOCABULARY, _describe, _KEYS)
+SOURCE = Source(dialects=(YUNIKORN,))

@@ -7,11 +7,11 @@ import pytest
 
 from hived.values.specs import ClusterSpec
 from hived_config.loader import load_text
-from hived_extender.jobs.dialects import kai, koordinator, podgroup, volcano, yunikorn
-from hived_extender.jobs.dialects.description import GangKey, NoObjects
 from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.kinds import coscheduling, kai, koordinator, volcano, yunikorn
+from hived_extender.jobs.kinds.description import GangKey, NoObjects
 from hived_extender.jobs.wire import PodSpec
-from tests.extender.jobs.dialects.descriptions import NAMESPACE, Cluster, describe, make_pod, podgroups
+from tests.extender.jobs.kinds.descriptions import NAMESPACE, Cluster, describe, make_pod, podgroups
 
 NAMES = ("volcano", "scheduler-plugins", "yunikorn", "koordinator", "kai-scheduler")
 CONFIG = f"""\
@@ -41,15 +41,17 @@ CASES: list[tuple[str, dict[str, str], dict[str, str], Cluster, dict[str, Any]]]
         {"volcano.sh/queue-name": "research"},
         {volcano.GROUP_NAMES[0]: "ray-demo-pg", volcano.TASK: "gpus"},
         podgroups(
-            volcano.KIND.group, {"minMember": 5, "queue": "research", "minResources": {"cpu": 9}}, name="ray-demo-pg"
+            volcano.PODGROUPS.group,
+            {"minMember": 5, "queue": "research", "minResources": {"cpu": 9}},
+            name="ray-demo-pg",
         ),
         {"gang": "ray-demo-pg", "minimum": 5, "task": "gpus", "queue": "research"},
     ),
     (
         "scheduler-plugins",
-        {podgroup.LABEL: "demo"},
+        {coscheduling.LABEL: "demo"},
         {},
-        podgroups(podgroup.KIND.group, {"minMember": 5, "minResources": {"cpu": 9}}, name="demo"),
+        podgroups(coscheduling.PODGROUPS.group, {"minMember": 5, "minResources": {"cpu": 9}}, name="demo"),
         {"gang": "demo", "minimum": 5},
     ),
     (

@@ -1,25 +1,29 @@
-"""A pod's description of its gang, in the terms that all dialects share.
+"""A pod's description of its gang, in terms that all dialects share, and the objects that pods name as their gang.
 
-A dialect fills in what its own keys say and leaves the rest None; `merged` puts together what several dialects say of
-one pod. A field that is still None then has a default, which is the same for every dialect: see each field.
-
-The kinds of objects that pods name as their gang, and how a dialect looks one up.
+A dialect fills in the fields that its own keys state and leaves the rest None. `merged` joins the descriptions that
+several dialects give of one pod. A field that is still None then has a default, the same for every dialect.
 """
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from hived.values.errors import UserError
+from hived_extender.jobs.document import Part, json, name, one_of
+
+MOST_GANGS = 64
+"""Gangs that start together: each change of one looks at all of them."""
+
+T = TypeVar("T")
 
 
 class MatchPolicy(Enum):
-    """Which of a gang's pods count towards its minimum; the values are what users write.
+    """The pods of a gang that count towards its minimum; users write the values.
 
     ONLY_WAITING counts pods that have no node yet or have not begun to run. The next two count running and succeeded
-    pods as well. ONCE_SATISFIED lets every pod of a gang that has started in by itself.
+    pods as well. ONCE_SATISFIED admits every later pod of a gang that has started by itself.
     """
 
     ONLY_WAITING = "only-waiting"
@@ -29,7 +33,7 @@ class MatchPolicy(Enum):
 
 
 class GangKey(msgspec.Struct, frozen=True, order=True):
-    """A gang is known by its namespace and name; the same name in another namespace is another gang."""
+    """The namespace and name of a gang."""
 
     namespace: str
     name: str
@@ -50,11 +54,10 @@ class ObjectRef(msgspec.Struct, frozen=True, order=True):
 
 
 class Within(msgspec.Struct, frozen=True):
-    """All pods of the gang below one cell of a level.
+    """A wish for all pods of the gang to lie below one cell of a level (rule 13.1).
 
-    `level` is a cell type or whatever else names one in the configuration, such as a node's label. If not
-    `is_required`, the lowest common level is taken that has room, `level` the lowest that is tried; "" tries from the
-    node upwards.
+    `level` is a cell type, or a name that the configuration gives one, such as a node's label. If not `is_required`,
+    the lowest common level with room is taken, from `level` upwards; "" starts at the node.
     """
 
     level: str
@@ -62,10 +65,9 @@ class Within(msgspec.Struct, frozen=True):
 
 
 class JobPart(msgspec.Struct, frozen=True):
-    """A pod of a Job that has a domain of nodes for itself, those with one value of the label `topology`.
+    """A pod of a Job that has a domain of nodes for itself: the nodes with one value of the label `topology`.
 
-    The Job is the one of `replicas` Jobs of `replicated_job` with this index; the other pods of a Job are created when
-    its leader has a node.
+    The Job is one of `replicas` Jobs of `replicated_job`. Its other pods are created when its leader has a node.
     """
 
     topology: str
@@ -125,8 +127,7 @@ class Description(msgspec.Struct, frozen=True):
     job_part: JobPart | None = None
 
 
-def shown(value: object) -> str:
-    """A value of a description for messages."""
+def _shown(value: object) -> str:
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, Within):
@@ -163,22 +164,22 @@ def merged(descriptions: Iterable[Description]) -> Description | None:
 
 def _merge(one: Description, other: Description) -> Description:
     said: dict[str, Any] = {"dialect": f"{one.dialect} and {other.dialect}"}
-    for name in Description.__struct_fields__:
-        mine, theirs = getattr(one, name), getattr(other, name)
-        if name == "dialect":
+    for field in Description.__struct_fields__:
+        mine, theirs = getattr(one, field), getattr(other, field)
+        if field == "dialect":
             continue
-        if mine is not None and theirs is not None and mine != theirs and name not in {"source", "refused"}:
-            what = _NAMES.get(name, f"the {name}")
+        if mine is not None and theirs is not None and mine != theirs and field not in {"source", "refused"}:
+            what = _NAMES.get(field, f"the {field}")
             raise UserError(
-                f"its gang dialects disagree: {what} is {shown(mine)} by {one.dialect} and {shown(theirs)} by "
+                f"its gang dialects disagree: {what} is {_shown(mine)} by {one.dialect} and {_shown(theirs)} by "
                 f"{other.dialect}; remove one of them or make them agree"
             )
-        said[name] = theirs if mine is None else mine
+        said[field] = theirs if mine is None else mine
     return Description(**said)
 
 
-class Kind(msgspec.Struct, frozen=True):
-    """A namespaced resource; of `versions` the first is read that the API server has."""
+class ObjectKind(msgspec.Struct, frozen=True):
+    """A namespaced resource that pods name as their gang; the first of `versions` that the API server has is read."""
 
     group: str
     plural: str
@@ -195,20 +196,69 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 class Lookup(Protocol):
-    """Where the objects are to be had; `objects.Objects` is one."""
+    """The objects that exist, such as `podgroups.Objects`."""
 
     def get(self, kind: str, namespace: str, name: str, /) -> Mapping[str, Any] | None:
-        """The object as the API server has it, None if it does not exist. `kind` is `Kind.name`."""
+        """The object as the API server has it, None if it does not exist. `kind` is `ObjectKind.name`."""
 
 
 def find(objects: Lookup, ref: ObjectRef) -> Mapping[str, Any] | None:
-    """The object that `ref` is of, None if it does not exist."""
+    """The object of a reference, None if it does not exist."""
     return objects.get(ref.kind, ref.namespace, ref.name)
 
 
 class NoObjects:
-    """Where nothing is watched: no object exists."""
+    """The lookup of a program that watches nothing."""
 
     def get(self, _kind: str, _namespace: str, _name: str, /) -> Mapping[str, Any] | None:
         """Always None."""
         return None
+
+
+# ---- values that several dialects share
+
+
+def agreed(readings: Mapping[str, T | None]) -> T | None:
+    """The one value that all keys have which are there; UserError, naming the keys, if they have several."""
+    found = {key: value for key, value in readings.items() if value is not None}
+    first = next(iter(found.values()), None)
+    if any(value != first for value in found.values()):
+        said = " and ".join(f"{key} says {_shown(value)}" for key, value in found.items())
+        raise UserError(f"{said}: they mean the same thing; remove one of them or make them agree")
+    return first
+
+
+def level(value: object) -> str:
+    """A cell type, or the key of a node label that stands for one."""
+    if not isinstance(value, str) or len(value) > 317 or not value.isprintable():  # the longest key of a label
+        raise ValueError("a cell type, or the key of a node label that stands for one")
+    return value
+
+
+def gangs(value: object) -> tuple[GangKey, ...]:
+    """Gangs that belong together, each once, ascending by name."""
+    expected = 'a JSON list of gangs with their namespaces, such as ["default/workers", "default/servers"]'
+    found = set()
+    names = json(value, list[str], expected)
+    if len(names) > MOST_GANGS:
+        raise ValueError(f"at most {MOST_GANGS} gangs that start together")
+    for each in names:
+        namespace, _, gang = each.partition("/")
+        try:
+            found.add(GangKey(name(namespace), name(gang)))
+        except ValueError:
+            raise ValueError(expected) from None
+    return tuple(sorted(found))
+
+
+def match_policy(value: object) -> MatchPolicy:
+    """The pods that count towards a minimum."""
+    return MatchPolicy(one_of(*(policy.value for policy in MatchPolicy))(value))
+
+
+def wish(keys: Part, required: str, preferred: str) -> Within | None:
+    """The topology wish of two keys, which require and prefer a level; the required one wins."""
+    if needed := keys.read(required, level):
+        return Within(needed, is_required=True)
+    wanted = keys.read(preferred, level)
+    return None if wanted is None else Within(wanted, is_required=False)

@@ -5,24 +5,24 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.jobs.dialects import table
-from hived_extender.jobs.dialects.coscheduling_labels import GROUP_NAME, MIN_AVAILABLE
-from hived_extender.jobs.dialects.description import Description, Within
-from hived_extender.jobs.dialects.volcano import (
+from hived_extender.jobs.kinds import table
+from hived_extender.jobs.kinds.description import Description, Within
+from hived_extender.jobs.kinds.koordinator import GROUP_NAME, MIN_AVAILABLE
+from hived_extender.jobs.kinds.volcano import (
     GROUP_NAMES,
     HIGHEST_TIER,
-    KIND,
     MINIMUM,
-    NAME,
+    PODGROUPS,
     QUEUE,
     TASK,
     TOPOLOGY_MODE,
+    VOLCANO,
 )
 from hived_extender.jobs.wire import Owner
-from tests.extender.jobs.dialects.descriptions import TRAIN, UID, Cluster, describe, make_pod, podgroup_ref, podgroups
+from tests.extender.jobs.kinds.descriptions import TRAIN, UID, Cluster, describe, make_pod, podgroup_ref, podgroups
 
 NAMED = {GROUP_NAMES[0]: "train"}
-SOURCE = podgroup_ref(KIND.group)
+SOURCE = podgroup_ref(PODGROUPS.group)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ SOURCE = podgroup_ref(KIND.group)
 def test_annotations_and_the_podgroup_say(annotations: dict[str, str], spec: Any, said: dict[str, Any]) -> None:
     if "within" in said:
         said = said | {"within": Within(*said["within"])}
-    expected = Description(NAME, gang=TRAIN, source=SOURCE, **said)
-    assert describe({}, annotations, podgroups(KIND.group, spec)) == expected
+    expected = Description(VOLCANO.name, gang=TRAIN, source=SOURCE, **said)
+    assert describe({}, annotations, podgroups(PODGROUPS.group, spec)) == expected
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_annotations_and_the_podgroup_say(annotations: dict[str, str], spec: Any
     ],
 )
 def test_without_the_podgroup_annotations_say(annotations: dict[str, str], said: dict[str, Any]) -> None:
-    assert describe({}, annotations, Cluster()) == Description(NAME, gang=TRAIN, **said)
+    assert describe({}, annotations, Cluster()) == Description(VOLCANO.name, gang=TRAIN, **said)
 
 
 @pytest.mark.parametrize(
@@ -80,11 +80,11 @@ def test_without_the_podgroup_annotations_say(annotations: dict[str, str], said:
     ],
 )
 def test_pods_without_a_gang_say_where(annotations: dict[str, str], wish: Within) -> None:
-    assert describe({}, annotations) == Description(NAME, within=wish)
+    assert describe({}, annotations) == Description(VOLCANO.name, within=wish)
 
 
 def test_a_queue_makes_no_gang() -> None:
-    assert describe({}, {QUEUE: "research"}) == Description(NAME, queue="research")
+    assert describe({}, {QUEUE: "research"}) == Description(VOLCANO.name, queue="research")
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_a_queue_makes_no_gang() -> None:
         ),
         ({MINIMUM: "2"}, {}, "something of a gang (Volcano), but not which"),
         (NAMED | {MINIMUM: "none"}, {}, f"annotation {MINIMUM} is 'none': expected a whole number from 1"),
-        (NAMED, {"minMember": -1}, f"{SOURCE}: spec.minMember is '-1': expected a whole number from 0"),
+        (NAMED, {"minMember": -1}, f"{SOURCE}: spec.minMember is -1: expected a whole number from 0"),
         (NAMED, {"minTaskMember": {"ps": "all"}}, "spec.minTaskMember.ps is 'all': expected a whole number from 0"),
-        (NAMED, {"minTaskMember": 3}, "spec.minTaskMember is '3': expected an object"),
+        (NAMED, {"minTaskMember": 3}, "spec.minTaskMember is 3: expected an object"),
         (NAMED | {TOPOLOGY_MODE: "firm"}, {}, f"annotation {TOPOLOGY_MODE} is 'firm': expected hard or soft"),
         (NAMED | {HIGHEST_TIER: "rack"}, {}, f"annotation {HIGHEST_TIER} is 'rack': expected a whole number from 1"),
         (NAMED, {"networkTopology": {"mode": "firm"}}, "spec.networkTopology.mode is 'firm': expected hard or soft"),
@@ -107,7 +107,7 @@ def test_a_queue_makes_no_gang() -> None:
 )
 def test_bad_words_are_told(annotations: dict[str, str], spec: Any, message: str) -> None:
     with pytest.raises(UserError) as error:
-        describe({}, annotations, podgroups(KIND.group, spec))
+        describe({}, annotations, podgroups(PODGROUPS.group, spec))
     assert message in str(error.value)
 
 
@@ -119,7 +119,7 @@ COSCHEDULING = {GROUP_NAME: "train", MIN_AVAILABLE: "3"}
 
 
 def made(owner: Owner | None, spec: Any) -> Cluster:
-    return podgroups(KIND.group, spec, name=MADE_FOR[owner][GROUP_NAMES[0]])
+    return podgroups(PODGROUPS.group, spec, name=MADE_FOR[owner][GROUP_NAMES[0]])
 
 
 @pytest.mark.parametrize("owner", MADE_FOR)
@@ -139,13 +139,15 @@ def test_a_podgroup_that_the_controller_made_gives_way_to_a_gang_of_another_dial
 def test_a_podgroup_that_the_controller_made_for_one_pod_is_no_gang(owner: Owner | None, spec: Any) -> None:
     assert describe({}, MADE_FOR[owner], made(owner, spec), owner=owner) is None
     queued = spec | {"queue": "research"}
-    assert describe({}, MADE_FOR[owner], made(owner, queued), owner=owner) == Description(NAME, queue="research")
+    assert describe({}, MADE_FOR[owner], made(owner, queued), owner=owner) == Description(
+        VOLCANO.name, queue="research"
+    )
 
 
 def test_a_podgroup_that_the_controller_made_for_several_pods_is_a_gang() -> None:
     said = describe({}, MADE_FOR[OWNER], made(OWNER, {"minMember": 3}), owner=OWNER)
     assert said is not None
-    assert (said.minimum, said.source) == (3, podgroup_ref(KIND.group, MADE_FOR[OWNER][GROUP_NAMES[0]]))
+    assert (said.minimum, said.source) == (3, podgroup_ref(PODGROUPS.group, MADE_FOR[OWNER][GROUP_NAMES[0]]))
     before = describe({}, MADE_FOR[OWNER], Cluster(), owner=OWNER)
     assert before is not None
     assert before.missing
@@ -155,7 +157,7 @@ def test_a_podgroup_that_the_controller_made_for_several_pods_is_a_gang() -> Non
 def test_a_podgroup_that_the_author_asked_for_does_not_give_way(written: dict[str, str]) -> None:
     owner = OWNER if MINIMUM in written else None
     with pytest.raises(UserError, match="dialects disagree"):
-        describe(COSCHEDULING, written, podgroups(KIND.group, {"minMember": 2}), owner=owner)
+        describe(COSCHEDULING, written, podgroups(PODGROUPS.group, {"minMember": 2}), owner=owner)
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,23 @@
 """KAI: the queue of a pod, and topology wishes, whose levels are labels of nodes. Its gangs come from other keys."""
 
-from hived_extender.jobs.dialects.description import Description, Lookup
-from hived_extender.jobs.dialects.vocabulary import ANNOTATIONS, EITHER, LABELS, ignores, reads, refuses, without_gang
-from hived_extender.jobs.dialects.words import Words, name, wish
+from hived_extender.jobs.document import Part, name
+from hived_extender.jobs.kinds.description import Description, Lookup, wish
+from hived_extender.jobs.kinds.kind import (
+    ANNOTATIONS,
+    EITHER,
+    LABELS,
+    Dialect,
+    Source,
+    ignores,
+    reads,
+    refuses,
+    without_gang,
+)
 from hived_extender.jobs.wire import Pod
 
-NAME = "KAI"
 QUEUE = "kai.scheduler/queue"
 REQUIRED = "kai.scheduler/topology-required-placement"
 PREFERRED = "kai.scheduler/topology-preferred-placement"
-KEYS = frozenset({QUEUE, REQUIRED, PREFERRED})
 SEGMENT_SIZE = "kai.scheduler/segment-size"
 SEGMENT_REQUIRED = "kai.scheduler/segment-topology-required-placement"
 SEGMENT_PREFERRED = "kai.scheduler/segment-topology-preferred-placement"
@@ -23,7 +31,7 @@ def _is_larger_gang(value: str, _pod: Pod, has_gang: bool) -> bool:
     return not has_gang and value != "1"
 
 
-VOCABULARY = (
+_VOCABULARY = (
     *reads(LABELS, QUEUE),
     *reads(ANNOTATIONS, REQUIRED, PREFERRED),
     *refuses(ANNOTATIONS, "each segment of the gang within one domain", SEGMENT_REQUIRED),
@@ -47,8 +55,11 @@ VOCABULARY = (
 )
 
 
-def describe(pod: Pod, _objects: Lookup) -> Description | None:
-    """The queue and the topology wish of the pod."""
-    queue = Words("label ", pod.labels).read(QUEUE, name)
-    within = wish(Words("annotation ", pod.annotations), REQUIRED, PREFERRED)
-    return None if queue is None and within is None else Description(NAME, queue=queue, within=within)
+def _describe(pod: Pod, _objects: Lookup) -> Description | None:
+    queue = Part("label ", pod.labels).read(QUEUE, name)
+    within = wish(Part("annotation ", pod.annotations), REQUIRED, PREFERRED)
+    return None if queue is None and within is None else Description(KAI.name, queue=queue, within=within)
+
+
+KAI = Dialect("KAI", _VOCABULARY, _describe, frozenset({QUEUE, REQUIRED, PREFERRED}))
+SOURCE = Source(dialects=(KAI,))

@@ -1,41 +1,38 @@
-"""Our own words, for pods of any dialect: a topology wish, which wins over all others, and the tasks of a gang."""
+"""HiveD's own annotations, for pods of any dialect: a topology wish, which overrides others, and a gang's tasks."""
 
 from collections.abc import Mapping
 
 from msgspec.structs import replace
 
 from hived_extender.jobs.annotations import PREFIX
-from hived_extender.jobs.dialects.description import Description, Lookup, Within
-from hived_extender.jobs.dialects.vocabulary import ANNOTATIONS, reads
-from hived_extender.jobs.dialects.words import Words, json, level, name, whole
+from hived_extender.jobs.document import Part, json, name, whole
+from hived_extender.jobs.kinds.description import Description, Lookup, Within, level
+from hived_extender.jobs.kinds.kind import ANNOTATIONS, Dialect, Source, reads
 from hived_extender.jobs.wire import Pod
 
-NAME = "HiveD"
 WITHIN_CELL = PREFIX + "within-cell"
 TASK = PREFIX + "task"
 TASK_MINIMUMS = PREFIX + "task-minimums"
-KEYS = frozenset({WITHIN_CELL, TASK, TASK_MINIMUMS})
-VOCABULARY = reads(ANNOTATIONS, WITHIN_CELL, TASK, TASK_MINIMUMS)
+_KEYS = frozenset({WITHIN_CELL, TASK, TASK_MINIMUMS})
 
 
-def describe(pod: Pod, _objects: Lookup) -> Description | None:
-    """The task, the minimums of tasks and the topology wish of the annotations."""
-    if KEYS.isdisjoint(pod.annotations):
+def _describe(pod: Pod, _objects: Lookup) -> Description | None:
+    if _KEYS.isdisjoint(pod.annotations):
         return None
-    annotations = Words("annotation ", pod.annotations)
+    annotations = Part("annotation ", pod.annotations)
     return Description(
-        NAME,
+        HIVED.name,
         task=annotations.read(TASK, name),
         task_minimums=annotations.read(TASK_MINIMUMS, _task_minimums),
         within=annotations.read(WITHIN_CELL, _within),
     )
 
 
-def prevail(said: list[Description]) -> list[Description]:
-    """The same descriptions without the wishes that ours takes the place of."""
-    if not any(each.dialect == NAME and each.within for each in said):
+def override_wishes(said: list[Description]) -> list[Description]:
+    """The descriptions without the topology wishes that ours overrides."""
+    if not any(each.dialect == HIVED.name and each.within for each in said):
         return said
-    return [each if each.dialect == NAME else replace(each, within=None) for each in said]
+    return [each if each.dialect == HIVED.name else replace(each, within=None) for each in said]
 
 
 def _task_minimums(value: object) -> Mapping[str, int]:
@@ -57,3 +54,7 @@ def _within(value: object) -> Within:
     if wish.keys() == {"preferred"}:
         return Within(level(wish["preferred"]), is_required=False)
     raise ValueError(expected)
+
+
+HIVED = Dialect("HiveD", reads(ANNOTATIONS, WITHIN_CELL, TASK, TASK_MINIMUMS), _describe, _KEYS)
+SOURCE = Source(dialects=(HIVED,))

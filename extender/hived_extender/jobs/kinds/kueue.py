@@ -1,11 +1,10 @@
 """Kueue: groups of plain pods, and topology wishes, whose levels are labels of nodes."""
 
-from hived_extender.jobs.dialects.description import Description, GangKey, Lookup
-from hived_extender.jobs.dialects.vocabulary import ANNOTATIONS, EITHER, LABELS, ignores, reads, refuses
-from hived_extender.jobs.dialects.words import Words, count, name, wish
+from hived_extender.jobs.document import Part, count, name
+from hived_extender.jobs.kinds.description import Description, GangKey, Lookup, wish
+from hived_extender.jobs.kinds.kind import ANNOTATIONS, EITHER, LABELS, Dialect, Source, ignores, reads, refuses
 from hived_extender.jobs.wire import Pod
 
-NAME = "Kueue"
 GROUP_NAME = "kueue.x-k8s.io/pod-group-name"
 TOTAL = "kueue.x-k8s.io/pod-group-total-count"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
@@ -16,14 +15,13 @@ GATES = ("kueue.x-k8s.io/admission", TOPOLOGY_GATE, "kueue.x-k8s.io/elastic-job"
 
 NOT_ADMITTED = "Kueue has not admitted it yet"
 
-KEYS = frozenset({GROUP_NAME, TOTAL, REQUIRED, PREFERRED})
 HOST = "kubernetes.io/hostname"
 SLICE_REQUIRED = "kueue.x-k8s.io/podset-slice-required-topology"
 SLICE_LAYERS = "kueue.x-k8s.io/podset-slice-required-topology-constraints"
 
 
 def _is_open(_value: str, pod: Pod, _has_gang: bool) -> bool:
-    """Has nobody chosen the domain of the pod, as Kueue does with a Topology by the pod's selector of nodes?"""
+    """Is the pod's domain still open? With a Topology Kueue chooses it, by the pod's nodeSelector."""
     if TOPOLOGY_GATE in pod.gates:
         return False  # it is about to
     said = " ".join(pod.annotations.get(key, "") for key in (SLICE_REQUIRED, SLICE_LAYERS))
@@ -32,11 +30,11 @@ def _is_open(_value: str, pod: Pod, _has_gang: bool) -> bool:
 
 
 def _is_joint(_value: str, pod: Pod, has_gang: bool) -> bool:
-    """Does the pod require a domain together with others, of which no gang knows?"""
+    """Does the pod require one domain with others, while no dialect names its gang?"""
     return not has_gang and REQUIRED in pod.annotations and _is_open(_value, pod, has_gang)
 
 
-VOCABULARY = (
+_VOCABULARY = (
     *reads(LABELS, GROUP_NAME),
     *reads(ANNOTATIONS, TOTAL, REQUIRED, PREFERRED),
     *refuses(
@@ -77,13 +75,17 @@ VOCABULARY = (
 )
 
 
-def describe(pod: Pod, _objects: Lookup) -> Description | None:
-    """The gang and the topology wish of labels and annotations; all pods of a group start together."""
-    annotations = Words("annotation ", pod.annotations)
-    group = Words("label ", pod.labels).read(GROUP_NAME, name)
+def _describe(pod: Pod, _objects: Lookup) -> Description | None:
+    """All pods of a group start together."""
+    annotations = Part("annotation ", pod.annotations)
+    group = Part("label ", pod.labels).read(GROUP_NAME, name)
     total = annotations.read(TOTAL, count)
     within = wish(annotations, REQUIRED, PREFERRED)
     if group is None and total is None and within is None:
         return None
     gang = None if group is None else GangKey(pod.metadata.namespace, group)
-    return Description(NAME, gang=gang, minimum=total, within=within)
+    return Description(KUEUE.name, gang=gang, minimum=total, within=within)
+
+
+KUEUE = Dialect("Kueue", _VOCABULARY, _describe, frozenset({GROUP_NAME, TOTAL, REQUIRED, PREFERRED}))
+SOURCE = Source(dialects=(KUEUE,))

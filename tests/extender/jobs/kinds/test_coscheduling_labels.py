@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.jobs.dialects.coscheduling_labels import GROUP_NAME as GANG
-from hived_extender.jobs.dialects.coscheduling_labels import GROUPS, MATCH_POLICY, MIN_AVAILABLE, NAME
-from hived_extender.jobs.dialects.description import Description, GangKey, MatchPolicy
-from tests.extender.jobs.dialects.descriptions import TRAIN, describe
+from hived_extender.jobs.kinds.coscheduling import GROUPS, LABELLED, MATCH_POLICY
+from hived_extender.jobs.kinds.description import Description, GangKey, MatchPolicy
+from hived_extender.jobs.kinds.koordinator import GROUP_NAME as GANG
+from hived_extender.jobs.kinds.koordinator import MIN_AVAILABLE
+from tests.extender.jobs.kinds.descriptions import TRAIN, describe
 
 
 @pytest.mark.parametrize(
@@ -29,7 +30,7 @@ from tests.extender.jobs.dialects.descriptions import TRAIN, describe
     ],
 )
 def test_labels_say(labels: dict[str, str], annotations: dict[str, str], said: dict[str, Any]) -> None:
-    expected: dict[str, Any] = {"dialect": NAME, "gang": TRAIN, "minimum": 3} | said
+    expected: dict[str, Any] = {"dialect": LABELLED.name, "gang": TRAIN, "minimum": 3} | said
     assert describe(labels, annotations) == Description(**expected)
 
 

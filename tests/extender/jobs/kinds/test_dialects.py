@@ -8,22 +8,14 @@ import pytest
 
 from hived.values.errors import UserError
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
-from hived_extender.jobs.dialects import (
-    coscheduling_labels,
-    koordinator,
-    podgroup,
-    podgroup_old,
-    table,
-    volcano,
-    yunikorn,
-)
-from hived_extender.jobs.dialects.description import Description
+from hived_extender.jobs.kinds import coscheduling, koordinator, table, volcano, yunikorn
+from hived_extender.jobs.kinds.description import Description
 from hived_extender.jobs.wire import PodSpec, SchedulingGroup, WorkloadRef
-from tests.extender.jobs.dialects.descriptions import TRAIN, Cluster, describe, make_pod, podgroup_ref, podgroups
+from tests.extender.jobs.kinds.descriptions import TRAIN, Cluster, describe, make_pod, podgroup_ref, podgroups
 from tests.property.examples import examples
 
 ORDINARY = {"app": "web", "job-name": "train", "batch.kubernetes.io/job-completion-index": "0"}
-LABELS = {coscheduling_labels.GROUP_NAME: "train", coscheduling_labels.MIN_AVAILABLE: "3"}
+LABELS = {koordinator.GROUP_NAME: "train", koordinator.MIN_AVAILABLE: "3"}
 ANNOTATIONS = {koordinator.GANG_NAME: "train", koordinator.MINIMUM: "3"}
 
 
@@ -36,8 +28,8 @@ def test_a_pod_without_marks_is_described_by_none() -> None:
     [
         (ORDINARY, {SCHEDULING_SPEC: "{}"}, PodSpec(), False),
         (None, None, None, False),
-        *(({key: "x"}, {}, None, True) for dialect in table.DIALECTS for key in sorted(dialect.KEYS)),
-        *(({}, {key: "x"}, None, True) for dialect in table.DIALECTS for key in sorted(dialect.KEYS)),
+        *(({key: "x"}, {}, None, True) for dialect in table.DIALECTS for key in sorted(dialect.keys)),
+        *(({}, {key: "x"}, None, True) for dialect in table.DIALECTS for key in sorted(dialect.keys)),
         ({}, {}, PodSpec(scheduling_group=SchedulingGroup("train")), True),
         ({}, {}, PodSpec(workload_ref=WorkloadRef("train", "worker")), True),
     ],
@@ -72,17 +64,17 @@ def test_two_dialects_that_agree_are_one_description() -> None:
             "the minimum is 3 by coscheduling labels and 4 by Koordinator",
         ),
         (
-            LABELS | {podgroup.LABEL: "other"},
+            LABELS | {coscheduling.LABEL: "other"},
             {},
             "the gang's name is team/train by coscheduling labels and team/other by PodGroup (scheduling.x-k8s.io)",
         ),
         (
-            LABELS | {coscheduling_labels.MATCH_POLICY: "only-waiting"},
+            LABELS | {coscheduling.MATCH_POLICY: "only-waiting"},
             ANNOTATIONS | {koordinator.MATCH_POLICY: "once-satisfied"},
             "the match policy is only-waiting by coscheduling labels and once-satisfied by Koordinator",
         ),
         (
-            LABELS | {coscheduling_labels.GROUPS: '["a/b"]'},
+            LABELS | {coscheduling.GROUPS: '["a/b"]'},
             ANNOTATIONS | {koordinator.GROUPS: '["a/b", "c/d"]'},
             "the group of gangs is a/b by coscheduling labels and a/b, c/d by Koordinator",
         ),
@@ -100,20 +92,20 @@ def test_two_dialects_that_disagree_are_told(labels: Any, annotations: Any, mess
 
 
 def test_a_missing_podgroup_leaves_what_another_says() -> None:
-    labels = {podgroup.LABEL: "train", koordinator.PODGROUP_LABEL: "train"}
-    said = describe(labels, {}, podgroups(podgroup_old.KIND.group, {"minMember": 3}))
+    labels = {coscheduling.LABEL: "train", koordinator.PODGROUP_LABEL: "train"}
+    said = describe(labels, {}, podgroups(coscheduling.OLD_PODGROUPS.group, {"minMember": 3}))
     assert said is not None
-    assert (said.minimum, said.missing, said.source) == (3, None, podgroup_ref(podgroup_old.KIND.group))
+    assert (said.minimum, said.missing, said.source) == (3, None, podgroup_ref(coscheduling.OLD_PODGROUPS.group))
 
 
 @pytest.mark.parametrize(
     ("labels", "annotations", "spec", "refs"),
     [
         (ORDINARY, {}, None, set()),
-        ({podgroup.LABEL: "train"}, {}, None, {podgroup_ref("scheduling.x-k8s.io")}),
+        ({coscheduling.LABEL: "train"}, {}, None, {podgroup_ref("scheduling.x-k8s.io")}),
         (LABELS, {}, None, {podgroup_ref("scheduling.sigs.k8s.io")}),
         (
-            LABELS | {coscheduling_labels.MIN_AVAILABLE: "none"},
+            LABELS | {koordinator.MIN_AVAILABLE: "none"},
             {volcano.GROUP_NAMES[0]: "train"},
             PodSpec(scheduling_group=SchedulingGroup("other")),
             {
@@ -132,7 +124,7 @@ def test_the_objects_that_a_pod_names_are_known_even_if_it_is_no_good(
 
 def test_whatever_users_write_is_a_description_or_an_error_of_theirs() -> None:
     chance = random.Random(5)
-    keys = sorted(key for dialect in table.DIALECTS for key in dialect.KEYS)
+    keys = sorted(key for dialect in table.DIALECTS for key in dialect.keys)
     values = [
         "train",
         "3",
@@ -165,7 +157,7 @@ def test_whatever_users_write_is_a_description_or_an_error_of_theirs() -> None:
         labels, annotations = ({key: chance.choice(values) for key in chance.sample(keys, 1)} for _ in range(2))
         spec = chance.choice([{field: chance.choice(things) for field in chance.sample(fields, 3)}, *things])
         metadata = chance.choice([{"labels": labels, "annotations": annotations}, *things])
-        cluster = Cluster({kind.ref("team", "train"): {"spec": spec, "metadata": metadata} for kind in table.KINDS})
+        cluster = Cluster({kind.ref("team", "train"): {"spec": spec, "metadata": metadata} for kind in table.OBJECTS})
         wanted = PodSpec(scheduling_group=chance.choice([None, SchedulingGroup("train")]))
         try:
             describe(labels, annotations, cluster, wanted)

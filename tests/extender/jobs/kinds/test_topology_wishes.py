@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.jobs.dialects import kai, kueue, own, volcano
-from hived_extender.jobs.dialects.description import Description, Within
-from tests.extender.jobs.dialects.descriptions import TRAIN, describe, podgroups
+from hived_extender.jobs.kinds import kai, kueue, own, volcano
+from hived_extender.jobs.kinds.description import Description, Within
+from tests.extender.jobs.kinds.descriptions import TRAIN, describe, podgroups
 
 RACK = "example.com/rack"
 GANG_OF_FOUR = {"gang": TRAIN, "minimum": 4}
@@ -27,7 +27,7 @@ GANG_OF_FOUR = {"gang": TRAIN, "minimum": 4}
     ],
 )
 def test_kueue_says(labels: dict[str, str], annotations: dict[str, str], said: dict[str, Any]) -> None:
-    assert describe(labels, annotations) == Description(kueue.NAME, **said)
+    assert describe(labels, annotations) == Description(kueue.KUEUE.name, **said)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_kueue_says(labels: dict[str, str], annotations: dict[str, str], said: d
     ],
 )
 def test_kai_says(labels: dict[str, str], annotations: dict[str, str], said: dict[str, Any]) -> None:
-    assert describe(labels, annotations) == Description(kai.NAME, **said)
+    assert describe(labels, annotations) == Description(kai.KAI.name, **said)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_kai_says(labels: dict[str, str], annotations: dict[str, str], said: dic
     ],
 )
 def test_our_own_word_says(text: str, wish: Within) -> None:
-    assert describe({}, {own.WITHIN_CELL: text}) == Description(own.NAME, within=wish)
+    assert describe({}, {own.WITHIN_CELL: text}) == Description(own.HIVED.name, within=wish)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_our_own_word_wins_over_wishes_that_disagree() -> None:
 def test_our_own_word_wins_over_that_of_an_object() -> None:
     spec = {"minMember": 2, "networkTopology": {"highestTierAllowed": 2}}
     annotations = {volcano.GROUP_NAMES[0]: "train", own.WITHIN_CELL: '{"preferred": "RACK"}'}
-    said = describe({}, annotations, podgroups(volcano.KIND.group, spec))
+    said = describe({}, annotations, podgroups(volcano.PODGROUPS.group, spec))
     assert said is not None
     assert (said.minimum, said.within) == (2, Within("RACK", is_required=False))
 

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.jobs.dialects import native_podgroup, workload
-from hived_extender.jobs.dialects.description import Description, GangKey, ObjectRef, Within
+from hived_extender.jobs.kinds import native
+from hived_extender.jobs.kinds.description import Description, GangKey, ObjectRef, Within
 from hived_extender.jobs.wire import PodSpec, SchedulingGroup, WorkloadRef
-from tests.extender.jobs.dialects.descriptions import TRAIN, Cluster, describe, podgroup_ref, podgroups
+from tests.extender.jobs.kinds.descriptions import TRAIN, Cluster, describe, podgroup_ref, podgroups
 
 IN_PODGROUP = PodSpec(scheduling_group=SchedulingGroup("train"))
 PODGROUP = podgroup_ref("scheduling.k8s.io")
@@ -48,7 +48,7 @@ def in_workload(group: str, replica: str | None = None) -> PodSpec:
     ],
 )
 def test_a_podgroup_says(spec: Any, said: dict[str, Any]) -> None:
-    expected = Description(native_podgroup.NAME, source=PODGROUP, **said)
+    expected = Description(native.POD_GROUP.name, source=PODGROUP, **said)
     assert describe(objects=podgroups("scheduling.k8s.io", spec), spec=IN_PODGROUP) == expected
 
 
@@ -62,7 +62,7 @@ def test_a_podgroup_says(spec: Any, said: dict[str, Any]) -> None:
 )
 def test_a_workload_says(wanted: PodSpec, said: dict[str, Any]) -> None:
     cluster = Cluster({WORKLOAD: {"spec": {"podGroups": GROUPS}}})
-    assert describe(objects=cluster, spec=wanted) == Description(workload.NAME, source=WORKLOAD, **said)
+    assert describe(objects=cluster, spec=wanted) == Description(native.WORKLOAD.name, source=WORKLOAD, **said)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_an_object_that_is_not_there_is_missing(wanted: PodSpec, source: ObjectR
             IN_PODGROUP,
             PODGROUP,
             {"schedulingPolicy": {"gang": {"minCount": 0}}},
-            "spec.schedulingPolicy.gang.minCount is '0': expected a whole number from 1",
+            "spec.schedulingPolicy.gang.minCount is 0: expected a whole number from 1",
         ),
         (
             IN_PODGROUP,
@@ -101,7 +101,7 @@ def test_an_object_that_is_not_there_is_missing(wanted: PodSpec, source: ObjectR
             in_workload("a"),
             WORKLOAD,
             {"podGroups": [{"name": "a", "policy": {"gang": {"minCount": -1}}}]},
-            "spec.podGroups[0].policy.gang.minCount is '-1': expected a whole number from 1",
+            "spec.podGroups[0].policy.gang.minCount is -1: expected a whole number from 1",
         ),
     ],
 )

@@ -1,1 +1,0 @@
-"""Gangs in the words of other schedulers."""
