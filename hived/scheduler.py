@@ -5,18 +5,17 @@ Exceptions are the order of the views, the pod's own cancelled preemption, and a
 A `Bind` is carried out by the event `PodAllocated`.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
-from hived.cells.journal import JournalFull, grow_journal, mark, start_recording, stop_recording, undo_changes
+from hived.cells.journal import JournalFull, grow_journal, start_recording, stop_recording, undo_changes
 from hived.cells.safety import relieve_chains
-from hived.cells.state import NO_GROUP, CellState, GroupState, State, empty_state
-from hived.cells.topology import NO_CELL, IntArray, Topology
-from hived.cells.views import forget_order, restore_order, save_order
+from hived.cells.state import CellState, GroupState, State, empty_state
+from hived.cells.topology import NO_CELL, Topology
+from hived.cells.views import forget_order
 from hived.complete.known_waits import forget_waits
 from hived.complete.offers import check_offer
 from hived.deciding import decide, decide_member
@@ -27,8 +26,6 @@ from hived.life.groups import (
     check_members,
     find_slot,
     leave_slots,
-    remember_members,
-    remember_order,
     remove_group,
     take_slot,
 )
@@ -39,8 +36,8 @@ from hived.life.preassigned import bind_pinned_cell
 from hived.life.preemption import cancel_preemption, preempt_lazily_for
 from hived.life.restore import restore_group, restore_reservation
 from hived.life.upgrade import upgrade_groups
-from hived.life.victims import change_gang, leaving_with, note_seats
-from hived.values.decisions import Applied, Bind, Decision, Preempt
+from hived.life.victims import change_gang, note_seats
+from hived.values.decisions import Applied, Decision
 from hived.values.errors import InvariantError, UserError
 from hived.values.events import (
     Event,
@@ -50,8 +47,6 @@ from hived.values.events import (
     GroupsUpgraded,
     LeavesLost,
     NodeHealthChanged,
-    Offer,
-    Phase,
     PodAllocated,
     PodDeleted,
     PodProgressed,
@@ -62,16 +57,6 @@ from hived.values.specs import ClusterSpec, PodRequest
 Fact = PodDeleted | NodeHealthChanged | LeavesLost
 Result = TypeVar("Result")
 _START = (0, 0)
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A pod, nodes that it may use (bool, shape (node_count,); None: all) or an offer, and `own` of the request."""
-
-    pod: PodRequest
-    suggested: npt.NDArray[np.bool_] | None = None
-    offer: Offer | None = None
-    own: IntArray | None = None
 
 
 def new_state(spec: ClusterSpec) -> State:
@@ -103,156 +88,50 @@ def handle(state: State, event: Event) -> Decision:
     impossible or contradictory; nothing has changed then (rule 5.12). Raises InvariantError if the state breaks its own
     rules; a schedule request is taken back then, after a half-applied fact the state is not to be used any more.
     """
-    if isinstance(event, GangChanged):
-        change_gang(state, event.gang)
-        return Applied()
-    if not isinstance(event, ScheduleRequested | PodProgressed):
-        forget_waits(state)
     match event:
-        case ScheduleRequested():
-            _check_request(state, event)
-            return while_recording(state, lambda: decide(state, event))
-        case PodAllocated():
-            check_members(event.pod.spec)
-            check_times(event.times)
-            applied = _allocate(state, event)
+        case GangChanged():
+            change_gang(state, event.gang)
+            return Applied()
         case PodProgressed():
             check_times(event.times)
             applied = _progress(state, event)
-        case PodDeleted():
-            applied = _delete(state, event.pod)
+        case ScheduleRequested():
+            check_asked(state, event)
+            return while_recording(state, lambda: decide(state, event))
+        case PodAllocated() | PodDeleted() | NodeHealthChanged() | LeavesLost():
+            return take_in(state, event)
         case GroupSplit():
+            forget_waits(state)
             split_group(state, event.group, event.pods, event.slots)
             applied = Applied()
         case GroupsUpgraded():
+            forget_waits(state)
             applied = while_recording(state, lambda: _upgrade(state, event))
         case GroupReserved():
+            forget_waits(state)
             applied = while_recording(state, lambda: _reserve(state, event))
-        case NodeHealthChanged() | LeavesLost():
-            applied = _change_health(state, event)
     relieve_chains(state)
     return applied
 
 
-def plan_together(
-    state: State, pods: Sequence[PodRequest], suggested: npt.NDArray[np.bool_] | None = None
-) -> list[Decision]:
-    """The decisions of `handle` for each pod in turn, in the Filtering phase, with earlier pods that can run bound.
-
-    Nothing changes. Raises UserError as `handle` does, of the first pod that is refused.
-    """
-    decisions: list[Decision] = []
-    for found in plan_in_turn(state, [[Asked(pod, suggested)] for pod in pods]):
-        if isinstance(found, UserError):
-            raise found
-        decisions += found
-    return decisions
-
-
-def plan_in_turn(
-    state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None = None, facts: Sequence[Fact] = (),
-    evicted: list[str] | None = None,
-) -> list[list[Decision] | UserError]:  # fmt: skip
-    """The decisions of `handle` in the Filtering phase for bundles of pods, which run whole or not at all (rule 15.5).
-    Each pod finds earlier pods that can run in place: pods of its own bundle, and of earlier bundles that can run as a
-    whole. Of a bundle with a pod that is refused, the error. For gangs, and to ask without consequences: nothing
-    changes, not even the order of the views. `now_s` is as in `ScheduleRequested`. Cost O(cells) of copying, besides
-    the facts and the searches.
-
-    facts : taken in before, and taken back with the rest
-    evicted : if given, pods that would have to preempt are bound as well, once their victims have left; the names of
-        the groups that have to leave or are preempted lazily are written here, of all bundles
-    """
-    order, last_plan = save_order(state.cells), state.last_plan
-    try:
-        return while_recording(state, lambda: _plan(state, bundles, now_s, facts, evicted))
-    finally:
-        restore_order(state.cells, order)
-        state.last_plan = last_plan
+def take_in(state: State, fact: PodAllocated | Fact) -> Applied:
+    """Take in a fact, whether or not the journal records. Raises as `handle`."""
+    forget_waits(state)
+    match fact:
+        case PodAllocated():
+            check_members(fact.pod.spec)
+            check_times(fact.times)
+            applied = _allocate(state, fact)
+        case PodDeleted():
+            applied = _delete(state, fact.pod)
+        case NodeHealthChanged() | LeavesLost():
+            applied = _change_health(state, fact)
+    relieve_chains(state)
+    return applied
 
 
-def _plan(
-    state: State, bundles: Sequence[Sequence[Asked]], now_s: float | None, facts: Sequence[Fact],
-    evicted: list[str] | None,
-) -> list[list[Decision] | UserError]:  # fmt: skip
-    if facts or evicted is not None:
-        remember_order(state)
-    if evicted is not None:
-        evicted.clear()
-    _suppose(state, facts)
-    found: list[list[Decision] | UserError] = []
-    for bundle in bundles:
-        before = mark(state)
-        decisions: list[Decision] = []
-        try:
-            for asked in bundle:
-                decisions.append(_plan_one(state, asked, now_s, evicted))
-            found.append(decisions)
-        except UserError as error:
-            found.append(error)
-        is_changed = evicted is not None or any(isinstance(decision, Bind) for decision in decisions)
-        if is_changed and not _is_whole(found[-1]):
-            undo_changes(state, before)
-            forget_order(state.arrays, state.cells)
-            forget_waits(state)
-    if mark(state) != _START:
-        forget_waits(state)
-    undo_changes(state, _START)
-    return found
-
-
-def _suppose(state: State, facts: Sequence[Fact]) -> None:
-    """Take in facts while the journal records, so that they can be taken back."""
-    for name in dict.fromkeys(fact.pod.spec.group.name for fact in facts if isinstance(fact, PodDeleted)):
-        if (group := state.groups.get(name)) is not None:
-            remember_members(state, group)
-    for fact in facts:
-        forget_waits(state)
-        if isinstance(fact, PodDeleted):
-            _delete(state, fact.pod)
-        else:
-            _change_health(state, fact)
-        relieve_chains(state)
-
-
-def _is_whole(found: list[Decision] | UserError) -> bool:
-    return not isinstance(found, UserError) and all(isinstance(decision, Bind) for decision in found)
-
-
-def _plan_one(state: State, asked: Asked, now_s: float | None, evicted: list[str] | None) -> Decision:
-    pod = asked.pod
-    event = ScheduleRequested(pod, Phase.FILTERING, asked.suggested, asked.offer, now_s, asked.own)
-    _check_request(state, event)
-    if pod.spec.group.name in state.groups:
-        remember_members(state, state.groups[pod.spec.group.name])
-    decision = decide(state, event)
-    if evicted is not None and isinstance(decision, Preempt):
-        decision = _evict(state, event, evicted)
-    if isinstance(decision, Bind):
-        if evicted is not None:
-            evicted += decision.lazily_preempted
-        _allocate(state, PodAllocated(pod, decision.bind_info, decision.lazily_preempted))
-        relieve_chains(state)
-        forget_waits(state)
-    return decision
-
-
-def _evict(state: State, event: ScheduleRequested, evicted: list[str]) -> Decision:
-    """Reserve the cells of a pod, let its victims leave, and ask again; the nodes that they leave are offered then."""
-    found = decide(state, replace(event, phase=Phase.PREEMPTING))
-    if not isinstance(found, Preempt):
-        return found
-    evicted += found.lazily_preempted
-    reserved = state.groups[event.pod.spec.group.name].physical
-    users = np.unique(state.cells.using[reserved]).tolist()
-    victims = leaving_with(state, (state.group_by_number[number] for number in users if number != NO_GROUP))
-    evicted += [group.name for group in victims]
-    _suppose(state, [PodDeleted(pod) for group in victims for pod in group.holders if pod is not None])
-    offer = event.offer and replace(event.offer, nodes=event.offer.nodes | event.offer.after)
-    return decide(state, replace(event, offer=offer))
-
-
-def _check_request(state: State, event: ScheduleRequested) -> None:
+def check_asked(state: State, event: ScheduleRequested) -> None:
+    """Raise UserError for a request that contradicts itself, and note its moment."""
     check_members(event.pod.spec)
     if event.suggested is not None and event.suggested.shape != (len(state.topology.node_names),):
         raise UserError(f"suggested nodes must be a mask of {len(state.topology.node_names)} nodes")

@@ -14,7 +14,8 @@ import numpy as np
 
 from hived.cells.state import State
 from hived.life.groups import bind_info_of_slot, virtual_leaves
-from hived.scheduler import Asked, handle
+from hived.scenario import Asked
+from hived.scheduler import handle
 from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
 from hived.values.events import GroupsUpgraded, ScheduleRequested

@@ -42,18 +42,6 @@ def copy_state(state: State, room: State | None = None, groups: Mapping[str, Gro
     )  # fmt: skip
 
 
-class Scratch:
-    """One copy at a time, in the same memory: each ends the one before. It makes no work for the garbage collector."""
-
-    def __init__(self) -> None:
-        self._copy: State | None = None
-
-    def copy(self, state: State) -> State:
-        """See `copy_state`."""
-        self._copy = copy_state(state, self._copy)
-        return self._copy
-
-
 def copy_groups(state: State, names: Iterable[str]) -> dict[str, Group]:
     """Copies of the groups of these names, as far as they are there, for a copy of the state a moment later."""
     return {name: _copy_group(group) for name in names if (group := state.groups.get(name)) is not None}

@@ -56,8 +56,11 @@ def remember_wait(state: State, key: Hashable | None, outcome: KnownWait) -> Non
 
 
 def forget_waits(state: State) -> None:
-    """To be called with every change of the state that may give room, and when one is taken back."""
-    state.known_waits.clear()
+    """To be called with every change of the state that may give room, and when one is taken back.
+
+    The table is left as it is: a scenario puts it back once its changes are undone.
+    """
+    state.known_waits = {}
 
 
 def _is_one_row(mask: BoolArray) -> bool:

@@ -7,16 +7,14 @@ nodes and lost leaves. They are kept from question to question and made anew for
 """
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TypeVar
 
 import numpy as np
 
 from hived.cells.copying import copy_state
-from hived.cells.journal import mark, undo_changes
 from hived.cells.safety import relieve_chains
 from hived.cells.state import GroupState, State
 from hived.cells.topology import IntArray
-from hived.cells.views import order_alike, restore_order, save_order, views_to_try
+from hived.cells.views import order_alike, views_to_try
 from hived.complete.known_waits import forget_waits
 from hived.hived_rules.placement import Placement
 from hived.life.allocation import release_group
@@ -24,35 +22,14 @@ from hived.life.groups import remove_group
 from hived.life.health import exchange_doomed, set_lost, set_node_health
 from hived.life.preassigned import release_idle_doomed
 from hived.life.preemption import cancel_preemption
-from hived.scheduler import idle_state, while_recording
+from hived.scenario import Result, Scenario
+from hived.scheduler import idle_state
 from hived.search import search, search_offered
 from hived.values.events import Offer
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived.why.counts import leaves_of, reach_of
 
-Result = TypeVar("Result")
 NO_LEAVES = np.zeros(0, np.int32)
-
-
-def tentatively(state: State, act: Callable[[], Result]) -> Result:
-    """The result of a function that changes the state; the changes are undone, and the order of views is as before.
-
-    Cost O(cells) of copying the order, besides that of the function.
-    """
-    order, plan, waits = save_order(state.cells), state.last_plan, state.known_waits
-    state.known_waits = {}
-
-    def act_and_undo() -> Result:
-        before = mark(state)
-        found = act()
-        undo_changes(state, before)
-        return found
-
-    try:
-        return while_recording(state, act_and_undo)
-    finally:
-        restore_order(state.cells, order)
-        state.last_plan, state.known_waits = plan, waits
 
 
 def every_node(state: State, pod: PodRequest) -> Offer:
@@ -78,7 +55,7 @@ def has_place(state: State, pod: PodRequest, offer: Offer | None, as_in: State |
             order_alike(state.cells, as_in.cells)
         return _finds(state, pod, offer)
 
-    return tentatively(state, ask)
+    return Scenario(state).tentatively(ask)
 
 
 def would_have_place(state: State, pod: PodRequest, offer: Offer | None, healed: IntArray, *, is_emptied: bool) -> bool:
@@ -96,7 +73,7 @@ def would_have_place(state: State, pod: PodRequest, offer: Offer | None, healed:
         relieve_chains(state)
         return _finds(state, pod, offer)
 
-    return tentatively(state, ask)
+    return Scenario(state).tentatively(ask)
 
 
 def without_idle_doomed(state: State, look: Callable[[], Result]) -> Result:
@@ -107,10 +84,11 @@ def without_idle_doomed(state: State, look: Callable[[], Result]) -> Result:
             release_idle_doomed(state.arrays, state.cells, chain)
         return look()
 
-    return tentatively(state, release_and_look)
+    return Scenario(state).tentatively(release_and_look)
 
 
 def _finds(state: State, pod: PodRequest, offer: Offer | None) -> bool:
+    forget_waits(state)
     found = search(state, pod, None) if offer is None else search_offered(state, pod, offer)
     return isinstance(found, Placement)
 

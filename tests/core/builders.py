@@ -9,8 +9,10 @@ import numpy as np
 
 from hived.cells.state import State
 from hived.cells.topology import BoolArray
+from hived.scenario import Asked, Scenario
 from hived.scheduler import handle, new_state
 from hived.values.decisions import Bind, Decision
+from hived.values.errors import UserError
 from hived.values.events import LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import (
     BindInfo,
@@ -126,6 +128,16 @@ def request(state: State, wanted: PodRequest, phase: Phase = Phase.FILTERING, *s
     """Ask for a decision; `suggested` nodes, or all."""
     mask = node_mask(state, suggested) if suggested else None
     return handle(state, ScheduleRequested(wanted, phase, mask))
+
+
+def plan_together(state: State, pods: Sequence[PodRequest]) -> list[Decision]:
+    """The decisions on pods in turn, each in place for the next ones; nothing changes. Raises the first UserError."""
+    decisions: list[Decision] = []
+    for found in Scenario(state).plan([[Asked(one)] for one in pods]):
+        if isinstance(found, UserError):
+            raise found
+        decisions += found
+    return decisions
 
 
 def run(state: State, wanted: PodRequest, phase: Phase = Phase.FILTERING) -> Bind:

@@ -19,6 +19,7 @@ import numpy as np
 from hived.cells.state import NO_GROUP, State
 from hived.cells.topology import NO_CELL, BoolArray, Chain, IntArray
 from hived.life.groups import bind_info_for
+from hived.scenario import Asked, Scenario
 from hived.scheduler import handle, new_state
 from hived.values.decisions import Applied, Bind, Decision, Preempt
 from hived.values.errors import UserError
@@ -27,10 +28,7 @@ from hived.values.events import (
     LeavesLost,
     NodeHealthChanged,
     Offer,
-    Phase,
     PodAllocated,
-    PodDeleted,
-    ScheduleRequested,
 )
 from hived.values.specs import (
     MIN_GUARANTEED_PRIORITY,
@@ -61,15 +59,19 @@ class Running(msgspec.Struct, frozen=True):
 
 
 class Copy(msgspec.Struct, frozen=True):
-    """A state of its own, made of inputs. `refused` are groups whose place cannot be, with why; they are left
-    out. `at` is the time of the inputs. `facts` are about Kubernetes' own rules, None where nothing is known.
+    """A scenario of its own, made of inputs. `refused` are groups whose place cannot be; they are left out. `facts` are
+    about Kubernetes' own rules, None where nothing is known.
     """
 
-    state: State
+    scenario: Scenario
     running: Mapping[str, Running]
-    refused: Mapping[str, str]
-    at: float
+    refused: Collection[str]
     facts: KubeFacts | None = None
+
+    @property
+    def state(self) -> State:
+        """The state of the scenario."""
+        return self.scenario.state
 
 
 def read_groups(inputs: Inputs) -> dict[str, Running]:
@@ -93,25 +95,20 @@ def spec_of(fields: Mapping[str, object]) -> PodSpec:
 def copy_of(cluster: ClusterSpec, inputs: Inputs) -> Copy:
     """A state that was told of all inputs. Cost O(cells + pods)."""
     running = read_groups(inputs)
-    state = new_state(cluster)
-    bad = frozenset(inputs.bad_nodes)
-    for node in state.topology.node_names:
-        if node not in bad:
-            handle(state, NodeHealthChanged(node, True))
-    refused: dict[str, str] = {}
+    found, bad, refused = Scenario(new_state(cluster), inputs.at), frozenset(inputs.bad_nodes), set[str]()
+    found.tell(NodeHealthChanged(node, True) for node in found.state.topology.node_names if node not in bad)
     for placed in in_replay_order(_placed(running.values())):
         try:
-            handle(state, PodAllocated(placed.request, placed.info, times=placed.times))
-        except UserError as error:
-            refused[placed.request.spec.group.name] = error.message
-    for loss in inputs.losses:
-        handle(state, LeavesLost(loss.node, loss.leaf_type, loss.count, loss.known))
+            found.tell([PodAllocated(placed.request, placed.info, times=placed.times)])
+        except UserError:
+            refused.add(placed.request.spec.group.name)
+    found.tell(LeavesLost(loss.node, loss.leaf_type, loss.count, loss.known) for loss in inputs.losses)
     for name in sorted(name for name, group in running.items() if group.entry.is_reserved):
         try:
-            handle(state, GroupReserved(running[name].requests, running[name].infos[0]))
-        except UserError as error:
-            refused[name] = error.message
-    return Copy(state, running, refused, inputs.at, _facts(state, inputs))
+            found.tell([GroupReserved(running[name].requests, running[name].infos[0])])
+        except UserError:
+            refused.add(name)
+    return Copy(found, running, refused, _facts(found.state, inputs))
 
 
 def _facts(state: State, inputs: Inputs) -> KubeFacts | None:
@@ -182,8 +179,7 @@ class Rehearsal:
     """
 
     def __init__(self, copy: Copy) -> None:
-        self.state: State = copy.state
-        self._now_s = copy.at
+        self.scenario, self.state = copy.scenario, copy.state
         self.running: dict[str, Running] = dict(copy.running)
         self.facts = copy.facts
         self.kept_out = ""
@@ -193,8 +189,7 @@ class Rehearsal:
         requests = self.running[name].requests
         if self.facts is not None:
             self.facts.leave(request.uid for request in requests)
-        for request in requests:
-            handle(self.state, PodDeleted(request))
+        self.scenario.leave(requests)
 
     def come(self, name: str, info: BindInfo) -> None:
         """All pods of a group run at the places of `info`.
@@ -225,7 +220,7 @@ class Rehearsal:
 
     def ask(self, request: PodRequest, offer: Offer | None = None) -> BindInfo | None:
         """Where the group of a pod could be without anybody leaving, None if nowhere."""
-        decision = handle(self.state, ScheduleRequested(request, Phase.FILTERING, offer=offer, now_s=self._now_s))
+        decision = self.scenario.ask(Asked(request, offer=offer))
         return decision.bind_info if isinstance(decision, Bind) and not decision.lazily_preempted else None
 
     def want(self, shape: Shape, requests: Sequence[PodRequest]) -> WantedOutcome:
@@ -253,7 +248,7 @@ class Rehearsal:
 
     def _decide(self, request: PodRequest) -> Decision:
         offer = None if self.facts is None else self.facts.offer(request)
-        return handle(self.state, ScheduleRequested(request, offer=offer, now_s=self._now_s))
+        return self.scenario.ask(Asked(request, offer=offer))
 
 
 def places_in(info: BindInfo) -> list[PlannedPod]:

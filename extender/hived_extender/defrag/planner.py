@@ -15,7 +15,7 @@ import msgspec
 
 from hived.cells.state import State
 from hived.cells.topology import NO_CELL
-from hived.scheduler import Asked, plan_in_turn
+from hived.scenario import Asked, Scenario
 from hived.values.decisions import Bind
 from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, BindInfo, ClusterSpec, PodPlacement, PodRequest
@@ -735,7 +735,7 @@ def _met_at_once(
     for view, shapes in by_view.items():
         requests_of = Requests(task.vc, View(state, view).chain, jobs)
         bundles += [[Asked(each) for each in requests_of(i, shape)] for i, shape in enumerate(shapes)]
-    found = plan_in_turn(state, bundles, task.inputs.at)
+    found = Scenario(state, task.inputs.at).plan(bundles)
     for one in found:
         if isinstance(one, UserError):
             raise one

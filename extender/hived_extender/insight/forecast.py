@@ -15,20 +15,18 @@ which wait are served in their order; docs/forecast.md says more.
 """
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hived.cells.copying import copy_state
-from hived.cells.state import Group, GroupState, State
-from hived.cells.topology import NO_CELL, BoolArray
-from hived.scheduler import Asked, handle, plan_in_turn
+from hived.cells.state import GroupState
+from hived.cells.topology import BoolArray
+from hived.scenario import Asked, Scenario, nodes_of, pods_of
 from hived.values.decisions import Preempt, Wait
 from hived.values.errors import UserError
-from hived.values.events import PodDeleted
-from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest, Rules, VirtualClusterSpec
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, Rules, VirtualClusterSpec
 from hived_extender.api.waiting import When
 from hived_extender.insight.forward import Play
 from hived_extender.insight.past import LEAST_ENDS, Corrector, Curves, Past, Raw
@@ -43,11 +41,11 @@ SCHEDULING_S = 60.0
 """For kube-scheduler to ask again once there is room, and to bind."""
 
 
-def bound_of(scene: Scene, number: int, spare: State | None = None) -> float:
+def bound_of(scene: Scene, number: int, spare: Scenario | None = None) -> float:
     """Seconds from now by which a waiting job starts at the latest; infinite if the declared limits do not say, or add
     up to more than MOST_S.
 
-    `spare` is the state of an earlier play that is over. Cost: a copy of the state, and a deletion for each pod.
+    `spare` is the scenario of an earlier play that is over. Cost: a copy of the state, and a deletion for each pod.
     """
     waiter = scene.waiters[number]
     grace_s = _most_grace_s(scene)
@@ -62,23 +60,20 @@ def bound_of(scene: Scene, number: int, spare: State | None = None) -> float:
         if runner.left_s is not None
         and (not is_alone or runner.vc == waiter.entry.vc or (is_free and runner.is_opportunistic))
     )
-    state = copy_state(scene.state, spare)
-    for group in list(state.groups.values()):
-        if group.state is GroupState.PREEMPTING:
-            _remove(state, group)
-    opened = np.zeros(len(state.topology.node_names), np.bool_)
+    after = Scenario.copied(scene.state, scene.at, spare)
+    reserving = (group.name for group in after.state.groups.values() if group.state is GroupState.PREEMPTING)
+    after.leave(pods_of(after.state, reserving))
+    opened = nodes_of(after.state, ())
     stride = max(len(limited) // MOST_ASKS, 1)
     grace_s = 0.0 if is_free else grace_s
-    if _has_place(scene, state, waiter, opened, is_free=is_free):
+    if _has_place(after, waiter, opened, is_free=is_free):
         return _within_reason(rivals_s + grace_s + SCHEDULING_S)
     for count, (left_s, index) in enumerate(limited, 1):
-        for name in scene.runners[index].groups:
-            if name in state.groups:
-                leaves = state.groups[name].physical
-                opened[state.arrays.node[leaves[leaves != NO_CELL]]] = True
-                _remove(state, state.groups[name])
+        groups = scene.runners[index].groups
+        opened |= nodes_of(after.state, groups)
+        after.leave(pods_of(after.state, groups))
         is_due = count % stride == 0 or count == len(limited)
-        if is_due and _has_place(scene, state, waiter, opened, is_free=is_free):
+        if is_due and _has_place(after, waiter, opened, is_free=is_free):
             return _within_reason(left_s + rivals_s + grace_s + SCHEDULING_S)
     return math.inf
 
@@ -142,28 +137,15 @@ def _eviction_s(runner: Runner, highest: Mapping[str, int], *, is_any: bool) -> 
     return max(runner.gone_s, runner.grace_s) if may_be_evicted else runner.grace_s
 
 
-def _has_place(scene: Scene, state: State, waiter: Waiter, opened: BoolArray, *, is_free: bool) -> bool:
+def _has_place(after: Scenario, waiter: Waiter, opened: BoolArray, *, is_free: bool) -> bool:
     """Would the core start the job, if need be once others have left? Not so if the place has to be free."""
     offers = waiter.offers(opened, keeps_rules=True)
     asked = [Asked(request, offer=offer) for request, offer in zip(waiter.entry.requests, offers, strict=True)]
-    (found,) = plan_in_turn(state, [asked], scene.at)
+    (found,) = after.plan([asked])
     refusals = (Wait, Preempt) if is_free else (Wait,)
     return not isinstance(found, UserError) and all(
-        not isinstance(decision, refusals) and may_have(state, waiter.entry, decision) for decision in found
+        not isinstance(decision, refusals) and may_have(after.state, waiter.entry, decision) for decision in found
     )
-
-
-def _remove(state: State, group: Group) -> None:
-    for pod in list(_pods(group)):
-        handle(state, PodDeleted(pod))
-
-
-def _pods(group: Group) -> Iterator[PodRequest]:
-    yield from group.preempting_pods.values()
-    for slots in group.slots_of.values():
-        pod = group.holders[slots[0]]
-        if pod is not None:
-            yield pod
 
 
 PLAYS = 20
@@ -224,14 +206,14 @@ def play(
     """
     wanted = range(len(scene.waiters)) if target is None else [target]
     draws = _draws(count, len(scene.runners) + len(scene.waiters))
-    spare: State | None = None
+    spare: Scenario | None = None
     starts: list[list[float]] = []
     reserved: Sequence[float | None] = []
     for own in draws:
         one = Play(scene, _ends(scene, curves, own), _lengths(scene, curves, own[len(scene.runners) :]), spare)
         one.run(target)
         starts.append([one.starts[number] for number in wanted])
-        reserved, spare = [one.reserved_s[number] for number in wanted], one.state
+        reserved, spare = [one.reserved_s[number] for number in wanted], one.scenario
         if target is not None and (one.starts[target] == 0 or reserved[0] is not None):
             break  # that is so in each play
     bound_count = 0

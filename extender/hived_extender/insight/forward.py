@@ -17,15 +17,13 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from enum import IntEnum
 
-import numpy as np
-
-from hived.cells.copying import copy_state
-from hived.cells.state import Group, GroupState, State
-from hived.cells.topology import NO_CELL, BoolArray
-from hived.scheduler import Asked, handle, plan_in_turn
+from hived.cells.state import Group, GroupState
+from hived.cells.topology import BoolArray
+from hived.scenario import Asked, Scenario, nodes_of, pods_of
+from hived.scheduler import handle
 from hived.values.decisions import Applied, Bind, Preempt, Wait
 from hived.values.errors import UserError
-from hived.values.events import Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.events import Offer, Phase, PodAllocated, PodDeleted
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest, Rules
 from hived_extender.insight.scene import GRACE_S, Scene, has_own_cells, leaf_count, may_have
 from hived_extender.insight.snapshot import WaitingEntry
@@ -149,13 +147,14 @@ class Play:
     """
 
     def __init__(
-        self, scene: Scene, ends: Sequence[float], lengths: Sequence[float], spare: State | None = None
+        self, scene: Scene, ends: Sequence[float], lengths: Sequence[float], spare: Scenario | None = None
     ) -> None:
         """`ends`: seconds until each running job ends; `lengths`: how long each waiting one then runs. Infinite: never.
 
-        `spare` is the state of an earlier play that is over.
+        `spare` is the scenario of an earlier play that is over.
         """
-        self.state = copy_state(scene.state, spare)
+        self.scenario = Scenario.copied(scene.state, room=spare)
+        self.state = self.scenario.state
         self.starts = [math.inf] * len(scene.waiters)
         self.reserved_s: list[float | None] = [None] * len(scene.waiters)
         self.asks = 0
@@ -178,6 +177,7 @@ class Play:
             if end_s < math.inf:
                 self._agenda.append((max(end_s, 0.0), _Act.END, number))
         heapq.heapify(self._agenda)
+        self._set_clock()
 
     def run(self, target: int | None = None) -> None:
         """Go on until a waiting job has started, or all that can. Work is bounded by MOST_ENDS and MOST_ASKS."""
@@ -191,6 +191,7 @@ class Play:
     def step(self) -> None:
         """Go on to the next moment at which something happens, and try those that wait."""
         self._now_s = self._agenda[0][0]
+        self._set_clock()
         while self._agenda and self._agenda[0][0] <= self._now_s:
             _, act, number = heapq.heappop(self._agenda)
             if act is _Act.END:
@@ -237,7 +238,7 @@ class Play:
         offers = self._scene.waiters[number].offers(self._opened)
         asked = [Asked(request, offer=offer) for request, offer in zip(entry.requests, offers, strict=True)]
         self.asks += len(asked)
-        (found,) = plan_in_turn(self.state, [asked], self._clock())
+        (found,) = self.scenario.plan([asked])
         if isinstance(found, UserError):
             raise found
         return all(not isinstance(one, Wait) and may_have(self.state, entry, one) for one in found)
@@ -292,7 +293,7 @@ class Play:
         phases = [Phase.PREEMPTING] if is_reserving else [Phase.FILTERING, Phase.PREEMPTING]
         for phase in phases:
             self.asks += 1
-            decision = handle(self.state, ScheduleRequested(request, phase, offer=offer, now_s=self._clock()))
+            decision = self.scenario.ask(Asked(request, offer=offer), phase)
             if not isinstance(decision, Preempt):
                 break
             if phase is Phase.FILTERING and not may_have(self.state, entry, decision):
@@ -300,8 +301,8 @@ class Play:
         assert isinstance(decision, Bind | Preempt | Wait)
         return decision
 
-    def _clock(self) -> float | None:
-        return self._scene.at + self._now_s if self._is_better else None
+    def _set_clock(self) -> None:
+        self.scenario.now_s = self._scene.at + self._now_s if self._is_better else None
 
     def _evict(self, preemptor: str) -> tuple[float, float]:
         """The groups in the cells that a group reserves leave; returns when they have, and when at the latest.
@@ -331,13 +332,8 @@ class Play:
             return  # evicted before
         self._runs[runner] = False
         for name in self._scene.runners[runner].groups:
-            group = self.state.groups.get(name)
-            if group is not None:
-                self._open_nodes(group)
-                for uid, slots in list(group.slots_of.items()):
-                    pod = group.holders[slots[0]]
-                    assert pod is not None, uid
-                    self._delete(pod)
+            self._open_nodes(self.state.groups.get(name))
+            self.scenario.leave(pods_of(self.state, [name]))
             self._usage.remove(name)
         self._lineup.reopen(self._scene.runners[runner].vc)
 
@@ -364,11 +360,9 @@ class Play:
 
     def _open_nodes(self, group: Group | None) -> None:
         """Pods leave the nodes of a group, so that others fit there."""
-        if self._opened is None:
-            self._opened = np.zeros(len(self.state.topology.node_names), np.bool_)
-        if group is not None and group.state is not GroupState.PREEMPTING:
-            leaves = group.physical[group.physical != NO_CELL]
-            self._opened[self.state.arrays.node[leaves]] = True
+        left = [group.name] if group is not None and group.state is not GroupState.PREEMPTING else []
+        opened = nodes_of(self.state, left)
+        self._opened = opened if self._opened is None else self._opened | opened
 
     def _delete(self, pod: PodRequest) -> None:
         applied = handle(self.state, PodDeleted(pod))

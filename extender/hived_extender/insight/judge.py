@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from hived.cells.state import GroupState
 from hived.cells.topology import NO_CELL
-from hived.scheduler import Asked, plan_in_turn
+from hived.scenario import Asked, Scenario
 from hived.values.decisions import Bind, Decision, HoldingGroup, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodSpec
@@ -103,7 +103,7 @@ class Judge:
         snapshot = self._snapshot
         plain = self._plain(entry)
         bundle = [Asked(request, offer=offer) for request, offer in zip(entry.requests, entry.offers, strict=True)]
-        (found,) = plan_in_turn(snapshot.state, [bundle], snapshot.at)
+        (found,) = Scenario(snapshot.state, snapshot.at).plan([bundle])
         if isinstance(found, UserError):
             sentence = found.message.removeprefix(f"[{entry.requests[0].label}]: ")
             return replace(plain, cause="invalid", sentence=sentence, reason=sentence)

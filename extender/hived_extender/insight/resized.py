@@ -12,7 +12,8 @@ from hived.cells.safety import spare_of
 from hived.cells.state import State
 from hived.cells.topology import NO_CELL
 from hived.life.groups import bind_info_of_slot
-from hived.scheduler import handle, new_state
+from hived.scenario import Scenario
+from hived.scheduler import idle_state, new_state
 from hived.values.errors import UserError
 from hived.values.events import GroupReserved, LeavesLost, NodeHealthChanged, PodAllocated
 from hived.values.specs import ClusterSpec, Rules, VirtualCellSpec, VirtualClusterSpec, WorkTimes
@@ -46,33 +47,29 @@ def state_after(state: State, changes: Sequence[ConfigurationChange]) -> State:
         clusters = _combining(spec, one) if isinstance(one, Combine) else _resized(spec, one.resizes)
         spec = replace(spec, virtual_clusters=clusters)
     _check_promises(spec)
-    found, names = new_state(spec), state.topology.node_names
-    for node in sorted(names[number] for number in np.flatnonzero(state.cells.node_bad == 0)):
-        handle(found, NodeHealthChanged(node, True))
+    names = state.topology.node_names
     placed = [
         Placed(pod, bind_info_of_slot(state, group, slot), group.times.get(pod.uid, WorkTimes()))
         for group in state.groups.values()
         for slot, pod in enumerate(group.holders)
         if pod is not None
     ]
-    for request, info, times in in_replay_order(placed):
-        handle(found, PodAllocated(request, info, times=times))
-    for loss in _losses(state):
-        handle(found, loss)
-    for _, reserved in sorted(reservations(state).items()):
-        handle(found, GroupReserved(reserved.pods, reserved.info))
+    after = Scenario(new_state(spec))
+    healthy = sorted(names[number] for number in np.flatnonzero(state.cells.node_bad == 0))
+    after.tell(NodeHealthChanged(node, True) for node in healthy)
+    after.tell(PodAllocated(request, info, times=times) for request, info, times in in_replay_order(placed))
+    after.tell(_losses(state))
+    after.tell(GroupReserved(one.pods, one.info) for _, one in sorted(reservations(state).items()))
     for name, group in state.groups.items():
-        now = found.groups[name]
+        now = after.state.groups[name]
         if NO_CELL in now.physical or (group.virtual is not None) != (now.virtual is not None):
             raise UserError(f"{name} would lose its cells, or the guarantee of its virtual cluster")
-    return found
+    return after.state
 
 
 def _check_promises(spec: ClusterSpec) -> None:
     """Raise UserError if not even good hardware could keep all promises."""
-    healthy = new_state(spec)
-    for node in healthy.topology.node_names:
-        handle(healthy, NodeHealthChanged(node, True))
+    healthy = idle_state(spec)
     chains = range(len(healthy.topology.chains))
     if any(healthy.cells.strained) or any(spare_of(healthy, chain).min() < 0 for chain in chains):
         raise UserError("there is not enough hardware for the promises to all virtual clusters")

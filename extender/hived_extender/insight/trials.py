@@ -26,11 +26,11 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from hived.cells.copying import copy_state
 from hived.cells.state import State
-from hived.cells.topology import NO_CELL, BoolArray
+from hived.cells.topology import BoolArray
 from hived.life.checks import check_request
-from hived.scheduler import Asked, Fact, handle, plan_in_turn
+from hived.scenario import Asked, Scenario, nodes_of, pods_of
+from hived.scheduler import Fact
 from hived.values.decisions import Bind, Decision, Wait
 from hived.values.errors import UserError
 from hived.values.events import LeavesLost, Limit, NodeHealthChanged, Offer, PodDeleted, Spread, Together
@@ -506,10 +506,10 @@ class Trials:
         """The outcome of some changes at once; none of `Cells`, which need another state."""
         world, evicted = self._world(changes), list[str]()
         before = [_asked(parts) for parts in world.before]
-        back = [[Asked(each) for each in self._first_pods(name)] for name in world.comes_back]
+        back = [[Asked(each) for each in pods_of(self.state, [name])[:1]] for name in world.comes_back]
         self.count += self._weight
         bundles = [*before, _asked(world.wanted), *back]
-        plans = plan_in_turn(self.state, bundles, self.snapshot.at, world.facts, evicted)
+        plans = Scenario(self.state, self.snapshot.at).plan(bundles, world.facts, evicted)
         found, *others = plans[len(before) :]
         if isinstance(found, UserError):
             return Outcome(False, reason=found.message)
@@ -530,14 +530,13 @@ class Trials:
         """
         world = self._world(changes)
         self.count += self._weight
-        (found,) = plan_in_turn(self.state, [_asked(world.wanted)], self.snapshot.at, world.facts)
+        (found,) = Scenario(self.state, self.snapshot.at).plan([_asked(world.wanted)], world.facts)
         return not isinstance(found, UserError) and not any(isinstance(one, Wait) for one in found)
 
     def changed(self, changes: Iterable[Change]) -> tuple[Snapshot, WaitingEntry]:
         """The snapshot and the job after the same changes. Cost: a copy of the state."""
-        world, state = self._world(changes), copy_state(self.state)
-        for fact in world.facts:
-            handle(state, fact)
+        world, after = self._world(changes), Scenario.copied(self.state)
+        after.tell(world.facts)
         first = world.wanted[0].request.spec
         entry = replace(
             self.entry,
@@ -547,7 +546,7 @@ class Trials:
             offers=tuple(one.offer for one in world.wanted),
             fits=tuple(one.fit for one in world.wanted),
         )
-        return replace(self.snapshot, state=state), entry
+        return replace(self.snapshot, state=after.state), entry
 
     def _world(self, changes: Iterable[Change]) -> "_World":
         """The parts and the facts of some changes."""
@@ -558,7 +557,7 @@ class Trials:
                 case Ends(names) | Move(names):
                     groups = self.groups_of(names)
                     facts += self.ended(groups)
-                    opened |= self.nodes_of(groups)
+                    opened |= {*np.flatnonzero(nodes_of(self.state, groups)).tolist()}
                     comes_back += groups if isinstance(one, Move) else ()
                 case Heal(nodes):
                     facts += chain.from_iterable(self.healed(node) for node in nodes)
@@ -573,9 +572,7 @@ class Trials:
 
     def ended(self, groups: Iterable[str]) -> list[Fact]:
         """All pods of these groups are gone."""
-        found = (self.state.groups[name] for name in groups)
-        pods = (one for group in found for one in (*group.holders, *group.preempting_pods.values()))
-        return [PodDeleted(one) for one in pods if one is not None]
+        return [PodDeleted(one) for one in pods_of(self.state, groups)]
 
     def healed(self, node: str) -> list[Fact]:
         """The node is healthy, and so are all its devices."""
@@ -585,24 +582,10 @@ class Trials:
         types = dict.fromkeys(self.state.topology.cell_type(leaf) for leaf in lost)
         return [NodeHealthChanged(node, True), *(LeavesLost(node, leaf_type, 0) for leaf_type in types)]
 
-    def nodes_of(self, groups: Iterable[str]) -> set[int]:
-        """The nodes on which these groups have cells."""
-        found: set[int] = set()
-        for name in groups:
-            leaves = self.state.groups[name].physical
-            found.update(self.state.arrays.node[leaves[leaves != NO_CELL]].tolist())
-        return found
-
     def may_move(self, names: Iterable[str]) -> bool:
         """Do the owners of these jobs allow that they start anew elsewhere?"""
         facts = [self.snapshot.running.get(name) for name in self.groups_of(names)]
         return all(one is not None and one.may_move for one in facts)
-
-    def _first_pods(self, name: str) -> list[PodRequest]:
-        """The pod that asks for the whole of a group."""
-        group = self.state.groups[name]
-        pods = (*group.holders, *group.preempting_pods.values())
-        return [one for one in pods if one is not None][:1]
 
 
 def _parts(entry: WaitingEntry) -> tuple[Wanted, ...]:

@@ -1,12 +1,9 @@
 """Cells that others are to have first: room is being made for them, and a hold must not disturb that.
 
-Played on a copy of the state, claim by claim; nothing changes. Only asked while jobs leave for others.
+Played in a scenario, claim by claim. Only asked while jobs leave for others.
 
-Who would have to leave for a group at the least: asked of the core under its journal, so that nothing changes.
-
-Cells lent to jobs of queues, which guaranteed work of no queue may have back: the link between those who ask.
-
-Whoever holds cells for such work asks a `Lender` for the jobs that could leave, and has it call some of them back.
+A `Lender` knows the jobs of queues on lent cells, which guaranteed work of no queue may have back. Whoever holds cells
+for such work asks it for the jobs that could leave, and has it preempt some of them.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,52 +13,15 @@ from typing import Protocol, TypeVar, cast
 import msgspec
 import numpy as np
 
-from hived.cells.copying import Scratch
 from hived.cells.state import State
 from hived.cells.topology import BoolArray
-from hived.life.groups import nodes_of_slots
-from hived.scheduler import Asked, handle, plan_in_turn
-from hived.values.decisions import Bind, Decision
+from hived.scenario import Asked, Scenario, least_prefix, nodes_of, once_left
+from hived.values.decisions import Bind
 from hived.values.errors import UserError
-from hived.values.events import Limit, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested, Spread, Together
+from hived.values.events import Limit, Offer, PodDeleted, Spread, Together
 from hived.values.specs import PodRequest
 from hived_extender.jobs.job import JobRef
 from hived_extender.machine.stimuli import Claimed, Hold
-
-T = TypeVar("T")
-
-
-def least_prefix(candidates: Sequence[T], is_enough: Callable[[Sequence[T]], bool]) -> list[T] | None:
-    """The first candidates that are enough together, less those of them that could have stayed; None if all are not.
-
-    A later one stays if it can, then an earlier one. Cost: O(log) questions for the prefix, one for each of its
-    candidates.
-    """
-    if is_enough(()):
-        return []
-    if not candidates:
-        return None
-    most = 1
-    while not is_enough(candidates[:most]):
-        if most >= len(candidates):
-            return None
-        most *= 2
-    most = min(most, len(candidates))
-    least = most // 2  # not enough
-    while most - least > 1:
-        middle = (least + most) // 2
-        least, most = (least, middle) if is_enough(candidates[:middle]) else (middle, most)
-    return _pruned(list(candidates[:most]), is_enough)
-
-
-def _pruned(leaving: list[T], is_enough: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Without those that need not leave: one after the other, from the last."""
-    for place in reversed(range(len(leaving))):
-        rest = leaving[:place] + leaving[place + 1 :]
-        if is_enough(rest):
-            leaving = rest
-    return leaving
-
 
 Name = TypeVar("Name")
 
@@ -102,7 +62,7 @@ class _Play:
 
     leaving: tuple[PodRequest, ...]
     first_left: BoolArray
-    state: State
+    scenario: Scenario
     left: BoolArray
     claims: list[Claim]
     met: list[int]
@@ -118,12 +78,19 @@ class _Play:
 
     def go_on(self, claims: Sequence[Claim], now_s: float | None) -> None:
         """Further claims are next."""
+        self.scenario.now_s = now_s
         for claim in claims:
-            self.left |= _nodes_of(self.state, claim.leaving)
-            _leave(self.state, claim.leaving)
-            if claim.asked is None or _binds(self.state, _offered(claim.asked, self.left), now_s):
+            self.left |= _nodes_of(self.scenario.state, claim.leaving)
+            self.scenario.leave(claim.leaving)
+            if claim.asked is None or self._starts(once_left(claim.asked, self.left)):
                 self.met.append(len(self.claims))
             self.claims.append(claim)
+
+    def _starts(self, asked: Asked) -> bool:
+        try:
+            return isinstance(self.scenario.start(asked), Bind)
+        except UserError:
+            return False
 
 
 class Stage:
@@ -136,8 +103,8 @@ class Stage:
         self._state: State | None = None
         self._version = 0
         self._plays: dict[bool, _Play] = {}
-        self._copies = {False: Scratch(), True: Scratch()}
-        self.afterwards = Scratch()
+        self._spare: dict[bool, Scenario] = {}  # of plays that are over
+        self.afterwards: Scenario | None = None
 
     def met(self, core: Present, claims: Sequence[Claim]) -> list[int]:
         """The claims that get their cells in turn, beside all that holds cells now. Cost O(cells + groups)."""
@@ -153,9 +120,10 @@ class Stage:
         left = _nodes_of(core.state, leaving) if left is None else left
         found = self._plays.get(bool(leaving))
         if found is None or not found.begins(leaving, left, claims):
-            found = _Play(tuple(leaving), left, self._copies[bool(leaving)].copy(core.state), left.copy(), [], [])
-            _leave(found.state, leaving)
-            self._plays[bool(leaving)] = found
+            scenario = Scenario.copied(core.state, core.now_s, self._spare.get(bool(leaving)))
+            self._spare[bool(leaving)] = scenario
+            scenario.leave(leaving)
+            found = self._plays[bool(leaving)] = _Play(tuple(leaving), left, scenario, left.copy(), [], [])
         found.go_on(claims[len(found.claims) :], core.now_s)
         return found
 
@@ -180,8 +148,9 @@ class Afterwards:
         self._all_leaving = [*(pod for claim in claims for pod in claim.leaving), *leaving]
         self._claims = [Claim(claim.asked, ()) for claim in claims if claim.asked is not None]
         self._left = _nodes_of(core.state, self._all_leaving)
-        self._later = stage.afterwards.copy(stage.play(core, claims).state)
-        _leave(self._later, leaving)
+        played = stage.play(core, claims).scenario.state
+        self._later = stage.afterwards = Scenario.copied(played, core.now_s, stage.afterwards)
+        self._later.leave(leaving)
 
     def least_leaving(self, asked: Asked, pods: Mapping[Name, Sequence[PodRequest]]) -> list[Name] | None:
         """The first of these without whose pods a request has cells, as `least_prefix` has it.
@@ -203,38 +172,21 @@ class Afterwards:
     def binds_in_turn(self, asked: Asked, gone: Sequence[PodRequest]) -> bool:
         """Would a request have cells, and nobody leave, if these pods left last?"""
         asked = self._offered(asked, gone)
-        facts = [PodDeleted(pod) for pod in gone if pod.spec.group.name in self._later.groups]
-        return _is_bound(plan_in_turn(self._later, [[asked]], self._core.now_s, facts)[0])
+        return self._later.places([asked], [PodDeleted(pod) for pod in gone]) is not None
 
     def binds_together(self, asked: Asked, gone: Sequence[PodRequest]) -> bool:
         """The same if all left before the first claim has its cells."""
         if not self._claims:
             return True
         left = self._left | _nodes_of(self._core.state, gone)
-        together = self._stage.play(self._core, self._claims, [*self._leaving, *gone], left).state
-        return _is_bound(plan_in_turn(together, [[self._offered(asked, gone)]], self._core.now_s)[0])
+        together = self._stage.play(self._core, self._claims, [*self._leaving, *gone], left).scenario
+        return together.places([self._offered(asked, gone)]) is not None
 
     def _offered(self, asked: Asked, gone: Sequence[PodRequest]) -> Asked:
         left = self._left | _nodes_of(self._core.state, gone)
         if self._allowed is None or asked.offer is None or not (asked.offer.after & left).any():
-            return _offered(asked, left)
+            return once_left(asked, left)
         return replace(asked, offer=self._allowed([*self._all_leaving, *gone], left))
-
-
-def _is_bound(found: Sequence[Decision] | UserError) -> bool:
-    return not isinstance(found, UserError) and all(isinstance(one, Bind) for one in found)
-
-
-def _binds(state: State, asked: Asked, now_s: float | None) -> bool:
-    """Let a request have its cells, if there are any."""
-    event = ScheduleRequested(asked.pod, Phase.FILTERING, offer=asked.offer, now_s=now_s, own=asked.own)
-    try:
-        decision = handle(state, event)
-    except UserError:
-        return False
-    if isinstance(decision, Bind):
-        handle(state, PodAllocated(asked.pod, decision.bind_info, decision.lazily_preempted))
-    return isinstance(decision, Bind)
 
 
 def _is_same(one: object, other: object) -> bool:
@@ -251,27 +203,9 @@ def _is_same(one: object, other: object) -> bool:
     return one == other
 
 
-def _leave(state: State, pods: Sequence[PodRequest]) -> None:
-    for pod in pods:
-        if pod.spec.group.name in state.groups:
-            handle(state, PodDeleted(pod))
-
-
 def _nodes_of(state: State, pods: Sequence[PodRequest]) -> BoolArray:
     """The nodes with cells of these pods' groups."""
-    found = np.zeros(len(state.topology.node_names), np.bool_)
-    for name in dict.fromkeys(pod.spec.group.name for pod in pods):
-        if (group := state.groups.get(name)) is not None:
-            found[[state.topology.node_index[node] for node in nodes_of_slots(state, group)]] = True
-    return found
-
-
-def _offered(asked: Asked, left: BoolArray) -> Asked:
-    """The same once pods have left these nodes: Kubernetes then offers those that only they kept full."""
-    offer = asked.offer
-    if offer is None or not (offer.after & left).any():
-        return asked
-    return replace(asked, offer=replace(offer, nodes=offer.nodes | (offer.after & left), after=offer.after & ~left))
+    return nodes_of(state, dict.fromkeys(pod.spec.group.name for pod in pods))
 
 
 class Lent(msgspec.Struct, frozen=True):

@@ -19,7 +19,8 @@ from hived.cells.state import CellState, Group, GroupState, State
 from hived.cells.topology import NO_CELL, IntArray
 from hived.complete.offers import slot_nodes
 from hived.life.groups import bind_info_of_slot
-from hived.scheduler import Asked, check_changed_request, handle, new_state, plan_in_turn
+from hived.scenario import Asked, Scenario
+from hived.scheduler import check_changed_request, handle, new_state
 from hived.values.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.values.errors import InvariantError, UserError
 from hived.values.events import (
@@ -323,15 +324,14 @@ class Core:
         A bundle runs together or not at all; of one with a request that is refused, the error.
 
         gone : pods that have left by then
-        evicted : as in `hived.scheduler.plan_in_turn`
+        evicted : as in `Scenario.plan`
         """
         self.before_victims()
         facts = [PodDeleted(pod) for pod in gone if pod.spec.group.name in self.state.groups]
+        plans = Scenario(self.state, self.now_s).plan(bundles, facts, evicted)
         return [
             found if isinstance(found, UserError) else _decided(self.state, found, bundle)
-            for found, bundle in zip(
-                plan_in_turn(self.state, bundles, self.now_s, facts, evicted), bundles, strict=True
-            )
+            for found, bundle in zip(plans, bundles, strict=True)
         ]
 
     def is_waiting_for_victims(self, request: PodRequest) -> bool:

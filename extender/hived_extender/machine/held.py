@@ -16,7 +16,7 @@ from hived.cells.topology import NO_CELL, BoolArray, IntArray
 from hived.life.allocation import split_bind_info
 from hived.life.groups import bind_info_for, bind_info_of_slot, is_placed, nodes_of_slots, placements_of
 from hived.life.victims import leaving_with
-from hived.scheduler import Asked
+from hived.scenario import Asked
 from hived.values.decisions import Bind
 from hived.values.errors import UserError
 from hived.values.events import Offer, Phase

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hived.life.groups import virtual_leaves, without_place
-from hived.scheduler import Asked
+from hived.scenario import Asked
 from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
 from hived.values.events import Phase

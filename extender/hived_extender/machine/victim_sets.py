@@ -18,7 +18,7 @@ import numpy as np
 from hived.cells.state import NO_GROUP, Group, GroupState
 from hived.cells.topology import NO_CELL, BoolArray
 from hived.life.losses import loss_of, weighed_losses
-from hived.scheduler import Asked
+from hived.scenario import Asked, first_enough
 from hived.values.decisions import Bind, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.events import Offer
@@ -648,7 +648,7 @@ class VictimSets:
                     if (chosen := self.without(leaving)) is not None:
                         yield chosen
                 return
-            enough = self._prefix(all_of_them)
+            enough = first_enough(all_of_them, lambda some: self.without(some) is not None)
             if enough is not None and (chosen := self.pruned(enough)) is not None:
                 yield chosen
 
@@ -664,19 +664,6 @@ class VictimSets:
             for pod in {id(pod): pod for one in self.wanted for pod in _ruled_of(one)}.values():
                 if pod.demands.anti_affinity or self.residents.repelling:
                     yield from self.offers.excluding(pod)
-
-        def _prefix(self, found: list[Leaver]) -> list[Leaver] | None:
-            """The first of these that are enough together."""
-            most = 1
-            while self.without(found[:most]) is None:
-                if most >= len(found) or self.questions <= 0:
-                    return None
-                most *= 2
-            least, most = most // 2, min(most, len(found))
-            while most - least > 1:
-                middle = (least + most) // 2
-                least, most = (least, middle) if self.without(found[:middle]) is not None else (middle, most)
-            return found[:most]
 
         def pruned(self, leaving: list[Leaver]) -> Chosen | None:
             """The places without those that can stay, from the dearest on."""

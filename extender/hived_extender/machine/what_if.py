@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from hived.scheduler import Asked
+from hived.scenario import Asked
 from hived.values.decisions import Bind, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.specs import BindInfo, PodPlacement, PodRequest

@@ -12,18 +12,19 @@ its virtual cluster alone would start it, its due moment, for as long as it real
 Invariant under `rules: 2`: a live unit that runs guaranteed runs here too, on the same virtual leaves.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hived.cells.copying import Scratch, copy_state
-from hived.cells.state import State
+from hived.cells.copying import copy_state
+from hived.cells.state import DecidedBind, State
 from hived.cells.topology import IntArray
-from hived.scheduler import handle, idle_state
+from hived.scenario import Asked, Scenario, pods_of
+from hived.scheduler import Fact, handle, idle_state
 from hived.values.decisions import Bind, Preempt
 from hived.values.errors import UserError
-from hived.values.events import GroupSplit, NodeHealthChanged, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.events import GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import BindInfo, ClusterSpec, PodRequest, PodSpec, Rules, WorkTimes
 from hived_extender.machine.stand_ins import like, ranges_of, sizes_of
 from hived_extender.queues.units import Unit
@@ -72,7 +73,6 @@ class OwnSchedule:
         self.runs: dict[str, OwnRun] = {}
         self._others: dict[str, PodRequest] = {}
         self._promised: dict[str, int] = {}
-        self._freed, self._tried = Scratch(), Scratch()
         self.searches = 0  # so far, or as much as they
 
     def find(self, unit: Unit, now: float, own: tuple[int, ...] = ()) -> Placed | None:
@@ -82,7 +82,7 @@ class OwnSchedule:
 
         Raises UserError if it asks for something impossible.
         """
-        placed = find_room(self.state, unit, own, self._tried, now)
+        placed = find_room(self.state, unit, own, now)
         self.searches += 1 + (COPYING if placed is not None and placed.victims else 0)
         is_ours = placed is None or all(victim in self.runs for victim in placed.victims)
         return placed if is_ours else None  # the work of no queue is not ours to stop
@@ -93,16 +93,12 @@ class OwnSchedule:
         None if it never fits: whoever runs now has no say in it, since they leave some day.
         """
         self.searches += 1
-        return find_room(self.empty, unit, (), self._tried)
+        return find_room(self.empty, unit)
 
     def find_without(self, unit: Unit, gone: Iterable[Unit]) -> Placed | None:
         """Room for a unit once these have ended, and nobody else loses a place; as `find` otherwise."""
         self.searches += COPYING
-        what_if = self._freed.copy(self.state)
-        for each in gone:
-            handle(what_if, PodDeleted(stand_in(each)))
-        placed = find_room(what_if, unit, (), self._tried)
-        return None if placed is None or placed.victims else placed
+        return _find_free(self.state, unit, (), [PodDeleted(stand_in(each)) for each in gone])
 
     @property
     def is_damaged(self) -> bool:
@@ -153,17 +149,13 @@ class OwnSchedule:
         run = self.runs[key]
         if own in ((), run.own) or sorted(own) != sorted(run.own):
             return
-        what_if = self._freed.copy(self.state)
-        handle(what_if, PodDeleted(stand_in(run.unit)))
-        placed = find_room(what_if, run.unit, own, self._tried)
+        placed = _find_free(self.state, run.unit, own, [PodDeleted(stand_in(run.unit))])
         self.searches += COPYING
-        if placed is None or tuple(placed.leaves.tolist()) != own or placed.victims:
+        if placed is None or tuple(placed.leaves.tolist()) != own:
             return
         handle(self.state, PodDeleted(stand_in(run.unit)))
-        placed = find_room(
-            self.state, run.unit, own, self._tried
-        )  # only the state that decided knows the virtual cells
-        assert placed is not None, "the copy had room"
+        placed = find_room(self.state, run.unit, own)  # only the state that decided knows the virtual cells
+        assert placed is not None, "the scenario had room"
         handle(self.state, PodAllocated(placed.pod, placed.info, times=WorkTimes(run.due_s)))
         run.leaves = placed.leaves
 
@@ -254,34 +246,34 @@ def _slots_to_keep(run: OwnRun, unit: Unit, own: tuple[int, ...]) -> list[int]:
     return sorted(chosen)
 
 
-def find_room(
-    state: State, unit: Unit, own: tuple[int, ...], scratch: Scratch, now: float | None = None
-) -> Placed | None:
-    """See `OwnSchedule.find`. `scratch` holds the state without victims."""
+def find_room(state: State, unit: Unit, own: tuple[int, ...] = (), now: float | None = None) -> Placed | None:
+    """See `OwnSchedule.find`."""
     pod = stand_in(unit)
-    decision = handle(state, _asked(pod, own, now))
+    decision = handle(state, _asked(pod, own).at(Phase.FILTERING, now))
     if isinstance(decision, Bind):
-        return Placed(pod, _decided_leaves(state), (), decision.bind_info)
+        assert state.last_bind is not None, "the state has just decided to bind"
+        return Placed(pod, _virtual_leaves(state.last_bind), (), decision.bind_info)
     if not isinstance(decision, Preempt):
         return None
     victims = tuple(dict.fromkeys(uid for uids in decision.victims_by_node.values() for uid in uids))
-    what_if = scratch.copy(state)
-    for victim in victims:
-        group = what_if.groups.get(victim)
-        if group is None:
-            return None  # the work of no queue: it is not ours to stop
-        handle(what_if, PodDeleted(next(pod for pod in group.holders if pod is not None)))
-    after = handle(what_if, _asked(pod, own))
-    return Placed(pod, _decided_leaves(what_if), victims, after.bind_info) if isinstance(after, Bind) else None
+    if any(victim not in state.groups for victim in victims):
+        return None  # the work of no queue: it is not ours to stop
+    placed = _find_free(state, unit, own, [PodDeleted(pod) for pod in pods_of(state, victims)])
+    return placed and replace(placed, victims=victims)
 
 
-def _asked(pod: PodRequest, own: tuple[int, ...], now: float | None = None) -> ScheduleRequested:
-    return ScheduleRequested(pod, now_s=now, own=np.array(own, np.int32) if own else None)
+def _find_free(state: State, unit: Unit, own: tuple[int, ...], facts: Sequence[Fact]) -> Placed | None:
+    """Room for a unit after some facts, where nobody else loses a place. Nothing changes."""
+    pod = stand_in(unit)
+    found = Scenario(state).cells(_asked(pod, own), facts)
+    return None if found is None else Placed(pod, _virtual_leaves(found), (), found.bind_info)
 
 
-def _decided_leaves(state: State) -> IntArray:
-    decided = state.last_bind
-    assert decided is not None, "the state has just decided to bind"
+def _asked(pod: PodRequest, own: tuple[int, ...]) -> Asked:
+    return Asked(pod, own=np.array(own, np.int32) if own else None)
+
+
+def _virtual_leaves(decided: DecidedBind) -> IntArray:
     assert decided.virtual is not None, "a guaranteed unit has virtual leaves"
     leaves: IntArray = decided.virtual.copy()
     return leaves

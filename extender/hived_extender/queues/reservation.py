@@ -16,9 +16,7 @@ import numpy as np
 
 from hived.cells.state import State
 from hived.cells.topology import IntArray
-from hived.scheduler import Asked, plan_in_turn
-from hived.values.decisions import Bind
-from hived.values.errors import UserError
+from hived.scenario import Asked, Scenario
 from hived.values.events import PodDeleted
 from hived_extender.queues.own_schedule import OwnRun, OwnSchedule, stand_in
 from hived_extender.queues.units import Unit
@@ -140,5 +138,4 @@ def _by_end(each: tuple[OwnRun, Expected]) -> tuple[int, float, float, str]:
 
 def _binds_without(state: State, unit: Unit, gone: Sequence[PodDeleted]) -> bool:
     """Has it room, without victims, once these have gone? Nothing changes."""
-    (found,) = plan_in_turn(state, [[Asked(stand_in(unit))]], facts=gone)
-    return not isinstance(found, UserError) and isinstance(found[0], Bind)
+    return Scenario(state).places([Asked(stand_in(unit))], gone) is not None

@@ -16,10 +16,11 @@ from msgspec.structs import replace
 from hived.cells.state import Group, GroupState, State
 from hived.cells.topology import NO_CELL, BoolArray, IntArray
 from hived.life.groups import bind_info_of_slot
-from hived.scheduler import Asked, handle, new_state, plan_in_turn
+from hived.scenario import Asked, Scenario
+from hived.scheduler import idle_state
 from hived.values.decisions import Applied, Bind, Decision, Preempt
 from hived.values.errors import UserError
-from hived.values.events import NodeHealthChanged, Offer
+from hived.values.events import Offer
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, ClusterSpec, PodRequest, PodSpec, VirtualClusterSpec
 from hived_config.access import AccessRules
 from hived_config.document import Mistake
@@ -411,7 +412,7 @@ def outcomes(jobs: Sequence[Waiting], state: State) -> list[ReportedJob]:
         if job.requests and not job.is_refused and alike[wanted] <= TRIED_ALIKE:
             tried.append(job)
     bundles = [_asked(job, state) for job in tried]
-    found = dict(zip((job.name for job in tried), plan_in_turn(state, bundles), strict=True))
+    found = dict(zip((job.name for job in tried), Scenario(state).plan(bundles), strict=True))
     never = _Never(state.spec)
     return [
         ReportedJob(job.name, job.vc, _priority(job), [*job.pods], *_verdict(job, found.get(job.name), never))
@@ -432,10 +433,8 @@ class _Never:
         wanted = _wanted(job)
         if wanted not in self._known:
             if self._state is None:
-                self._state = new_state(self._spec)
-                for node in self._state.topology.node_names:
-                    handle(self._state, NodeHealthChanged(node, True))
-            (found,) = plan_in_turn(self._state, [[Asked(request) for request in job.requests]])
+                self._state = idle_state(self._spec)
+            (found,) = Scenario(self._state).plan([[Asked(request) for request in job.requests]])
             self._known[wanted] = _obstacle(found)
         return self._known[wanted]
 

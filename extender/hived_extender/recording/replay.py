@@ -22,6 +22,7 @@ import numpy.typing as npt
 from hived import scheduler
 from hived.life import status
 from hived.life.allocation import split_bind_info
+from hived.scenario import Asked, Scenario
 from hived.values.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.values.errors import InvariantError, UserError
 from hived.values.events import (
@@ -129,7 +130,7 @@ class Scheduler(Protocol):
         """Take one event in."""
 
     def plan(self, pods: Sequence[PodRequest], suggested: npt.NDArray[np.bool_] | None) -> list[Decision]:
-        """The decision for each pod in turn, with earlier ones bound; changes nothing."""
+        """The decision for each pod in turn, with earlier ones bound; changes nothing. Raises the first UserError."""
 
     def snapshot(self) -> Snapshot:
         """The non-default physical cells, virtual cells and groups (rule 16.2)."""
@@ -153,8 +154,13 @@ class CoreScheduler:
         return scheduler.handle(self.state, event)
 
     def plan(self, pods: Sequence[PodRequest], suggested: npt.NDArray[np.bool_] | None) -> list[Decision]:
-        """The decision for each pod in turn, with earlier ones bound; changes nothing."""
-        return scheduler.plan_together(self.state, pods, suggested)
+        """The decision for each pod in turn, with earlier ones bound; changes nothing. Raises the first UserError."""
+        decisions: list[Decision] = []
+        for found in Scenario(self.state).plan([[Asked(pod, suggested)] for pod in pods]):
+            if isinstance(found, UserError):
+                raise found
+            decisions += found
+        return decisions
 
     def snapshot(self) -> Snapshot:
         """The non-default physical cells, virtual cells and groups. Cost O(cells)."""

@@ -8,7 +8,8 @@ import pytest
 
 from hived.cells.state import State
 from hived.life.groups import virtual_leaves
-from hived.scheduler import Asked, check_invariants, handle, plan_in_turn
+from hived.scenario import Asked, Scenario
+from hived.scheduler import check_invariants, handle
 from hived.values.decisions import Bind, Decision, Preempt
 from hived.values.errors import UserError
 from hived.values.events import Phase, PodAllocated, ScheduleRequested
@@ -151,7 +152,7 @@ def test_a_plan_heeds_them() -> None:
     state = cluster()
     own = np.array(leaves_of(state, "A")[2:], np.int32)
     first, second = pod("a", members=((1, 2),)), pod("b", members=((1, 2),))
-    (found,) = plan_in_turn(state, [[Asked(first, own=own), Asked(second)]])
+    (found,) = Scenario(state).plan([[Asked(first, own=own), Asked(second)]])
     assert not isinstance(found, UserError)
     assert all(isinstance(one, Bind) for one in found)
     run_in(state, first, tuple(own.tolist()))

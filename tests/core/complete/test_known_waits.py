@@ -1,6 +1,5 @@
 """A request that found no place is answered from memory until something changes (rule 19.9)."""
 
-from collections.abc import Callable
 from random import Random
 
 import numpy as np
@@ -8,11 +7,21 @@ import pytest
 
 from hived.cells.state import State
 from hived.complete.known_waits import forget_waits
-from hived.scheduler import handle, plan_together
+from hived.scheduler import handle
 from hived.values.decisions import Bind, Decision, Wait
-from hived.values.events import NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
+from hived.values.events import Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import ClusterSpec, PodRequest, Rules
-from tests.core.builders import fingerprint, healthy_state, node_mask, pod, quota, rack_cluster, request, set_nodes
+from tests.core.builders import (
+    fingerprint,
+    healthy_state,
+    node_mask,
+    plan_together,
+    pod,
+    quota,
+    rack_cluster,
+    request,
+    set_nodes,
+)
 
 
 def four_nodes() -> State:
@@ -40,21 +49,22 @@ def test_equal_requests_are_searched_for_once() -> None:
     assert len(state.known_waits) == 2
 
 
-def healed(state: State) -> None:
-    handle(state, NodeHealthChanged("n0", is_healthy=True))
-
-
-def planned(state: State) -> None:
-    plan_together(state, [pod("user", members=((1, 4),)), wide("two")])
-
-
-@pytest.mark.parametrize("change", [healed, planned])
-def test_what_changes_the_state_forgets(change: Callable[[State], None]) -> None:
+def test_what_changes_the_state_forgets() -> None:
     state = four_nodes()
     set_nodes(state, "n0", is_healthy=False)
     request(state, wide("one"))
-    change(state)
+    set_nodes(state, "n0", is_healthy=True)
     assert not state.known_waits
+
+
+def test_what_is_only_supposed_is_neither_remembered_nor_forgets() -> None:
+    state = four_nodes()
+    set_nodes(state, "n0", is_healthy=False)
+    request(state, wide("one"))
+    known = dict(state.known_waits)
+    found = plan_together(state, [pod("user", members=((1, 4),)), wide("two"), pod("other", members=((2, 3), (2, 4)))])
+    assert list(map(type, found)) == [Bind, Wait, Wait]
+    assert state.known_waits == known
 
 
 def test_a_plan_of_groups_that_all_wait_is_remembered() -> None:

@@ -11,7 +11,8 @@ from hived.cells.state import State
 from hived.complete import assignment, offered_placement, pod_classes
 from hived.complete import domains as domain_choice
 from hived.complete.offers import keeps_rules
-from hived.scheduler import Asked, check_invariants, handle, plan_in_turn
+from hived.scenario import Asked, Scenario
+from hived.scheduler import check_invariants, handle
 from hived.values.decisions import Bind, Decision, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.events import Limit, Offer, Phase, PodAllocated, ScheduleRequested, Spread, Together
@@ -505,7 +506,7 @@ def test_offers_are_planned_with_like_suggestions() -> None:
     state = healthy_state(rack_cluster(racks=2))
     before = fingerprint(state)
     asks = [Asked(pod(name), offer=offer(state, ["n3", "n1"])) for name in ("a", "b", "c")]
-    (decisions,) = plan_in_turn(state, [asks])
+    (decisions,) = Scenario(state).plan([asks])
     assert not isinstance(decisions, UserError)
     assert {each.bind_info.node for each in decisions[:2] if isinstance(each, Bind)} == {"n1", "n3"}
     assert isinstance(decisions[2], Wait)

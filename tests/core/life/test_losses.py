@@ -9,7 +9,8 @@ import pytest
 from hived.cells.journal import mark, start_recording, stop_recording, undo_changes
 from hived.cells.state import NO_TIME, State
 from hived.life.losses import forget_times, loss_of, losses_of_leaves, milliseconds, note_times, since_of
-from hived.scheduler import Asked, check_invariants, handle, plan_in_turn
+from hived.scenario import Asked, Scenario
+from hived.scheduler import check_invariants, handle
 from hived.values.decisions import Bind
 from hived.values.errors import UserError
 from hived.values.events import GroupSplit, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
@@ -205,7 +206,7 @@ def test_the_reference_s_rules_keep_the_times_of_groups_but_none_for_kernels() -
 
 def test_a_plan_knows_the_time_that_is_asked_with() -> None:
     state = better()
-    plan_in_turn(state, [[Asked(pod("p"))]], now_s=7.5)
+    Scenario(state, 7.5).plan([[Asked(pod("p"))]])
     assert state.now_ms == 7_500
 
 

@@ -2,7 +2,8 @@
 
 from hived.cells.state import State
 from hived.life.victims import find_victims, has_victims, victims_of
-from hived.scheduler import Asked, check_invariants, plan_in_turn
+from hived.scenario import Asked, Scenario
+from hived.scheduler import check_invariants
 from hived.values.decisions import Bind, Preempt
 from hived.values.events import Phase
 from hived.values.specs import PodRequest
@@ -96,7 +97,7 @@ def test_a_group_of_which_nobody_is_left_is_in_nobodys_way() -> None:
 def test_a_plan_leaves_the_victims_as_they_were() -> None:
     state, gang = preempting()
     before = victims_by_node(state, gang[0])
-    planned = plan_in_turn(state, [[Asked(victim(SEATED)), Asked(gang[1])]])
+    planned = Scenario(state).plan([[Asked(victim(SEATED)), Asked(gang[1])]])
     assert isinstance(planned[0], list)
     assert isinstance(planned[0][0], Bind)
     assert victims_by_node(state, gang[0]) == before

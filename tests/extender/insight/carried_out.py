@@ -16,7 +16,8 @@ from hived.cells.copying import copy_state
 from hived.cells.state import NO_GROUP, State
 from hived.cells.topology import NO_CELL, BoolArray
 from hived.life.groups import bind_info_of_slot
-from hived.scheduler import Asked, check_invariants, handle, plan_in_turn
+from hived.scenario import Asked, Scenario
+from hived.scheduler import check_invariants, handle
 from hived.values.decisions import Bind, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.events import LeavesLost, NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
@@ -229,7 +230,7 @@ def run(seed: int, steps: int, counts: Counter[str]) -> None:
         counts["states"] += 1
         (request,), (offer,) = entry.requests, entry.offers
         try:
-            (decisions,) = plan_in_turn(world.state, [[Asked(request, offer=offer)]])
+            (decisions,) = Scenario(world.state).plan([[Asked(request, offer=offer)]])
         except UserError:
             continue
         if isinstance(decisions, UserError):

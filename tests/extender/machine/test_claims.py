@@ -7,11 +7,12 @@ from random import Random
 import pytest
 
 from hived.cells.state import State
-from hived.scheduler import Asked, handle
+from hived.scenario import Asked, least_prefix
+from hived.scheduler import handle
 from hived.values.decisions import Bind
 from hived.values.events import PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import PodRequest, Rules
-from hived_extender.machine.claims import Afterwards, Claim, Stage, least_prefix
+from hived_extender.machine.claims import Afterwards, Claim, Stage
 from tests.core.builders import healthy_state, pod, rack_cluster
 from tests.long import batches
 

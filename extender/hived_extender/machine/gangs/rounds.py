@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from hived.scheduler import Asked
+from hived.scenario import Asked
 from hived.values.decisions import Bind, Preempt, Wait
 from hived.values.errors import InvariantError, UserError
 from hived.values.events import Offer, Phase

@@ -1,4 +1,4 @@
-"""The decision on several pods at once can be asked for without taking it."""
+"""Questions about what would be leave the state as it is; facts of a copy are its own."""
 
 from dataclasses import replace
 from random import Random
@@ -8,7 +8,8 @@ import pytest
 
 from hived.cells.copying import copy_state
 from hived.cells.state import State
-from hived.scheduler import Asked, Fact, check_invariants, handle, plan_in_turn, plan_together
+from hived.scenario import Asked, Scenario, nodes_of, pods_of
+from hived.scheduler import Fact, check_invariants, handle
 from hived.values.decisions import Bind, Decision, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.events import LeavesLost, NodeHealthChanged, Phase, PodDeleted
@@ -18,6 +19,7 @@ from tests.core.builders import (
     delete,
     fingerprint,
     healthy_state,
+    plan_together,
     pod,
     quota,
     rack_cluster,
@@ -145,7 +147,7 @@ def test_nothing_at_all_changes(seed: int) -> None:
     assert everything(state) == before
     assert plan_together(state, pods) == decisions
     asks = [Asked(one) for one in pods]
-    found = plan_in_turn(state, [asks[:3], asks[3:]])
+    found = Scenario(state).plan([asks[:3], asks[3:]])
     assert everything(state) == before
     assert found[0] == decisions[:3]
 
@@ -161,13 +163,13 @@ def test_a_refused_pod_is_named_and_nothing_changes() -> None:
 
 def test_a_bundle_that_cannot_run_as_a_whole_leaves_its_cells_to_the_next() -> None:
     bundles = [[pod("one"), pod("big", members=((2, 2),))], [pod("two"), pod("three")]]
-    found = plan_in_turn(four_nodes(), [[Asked(one) for one in bundle] for bundle in bundles])
+    found = Scenario(four_nodes()).plan([[Asked(one) for one in bundle] for bundle in bundles])
     assert [kinds(one) for one in found if not isinstance(one, UserError)] == [[Bind, Wait], [Bind, Bind]]
 
 
 def test_a_bundle_with_a_refused_pod_leaves_its_cells_to_the_next() -> None:
-    refused, found = plan_in_turn(
-        four_nodes(), [[Asked(pod("one")), Asked(pod("two", vc="NOVC"))], [Asked(pod("three", members=((2, 2),)))]]
+    refused, found = Scenario(four_nodes()).plan(
+        [[Asked(pod("one")), Asked(pod("two", vc="NOVC"))], [Asked(pod("three", members=((2, 2),)))]]
     )
     assert isinstance(refused, UserError)
     assert not isinstance(found, UserError)
@@ -176,9 +178,8 @@ def test_a_bundle_with_a_refused_pod_leaves_its_cells_to_the_next() -> None:
 
 def test_each_pod_may_use_other_nodes() -> None:
     masks = [np.array([index == chosen for index in range(4)]) for chosen in (2, 0)]
-    (found,) = plan_in_turn(
-        four_nodes(),
-        [[Asked(pod(f"p{chosen}", ignore_suggested_nodes=False), mask) for chosen, mask in enumerate(masks)]],
+    (found,) = Scenario(four_nodes()).plan(
+        [[Asked(pod(f"p{chosen}", ignore_suggested_nodes=False), mask) for chosen, mask in enumerate(masks)]]
     )
     assert not isinstance(found, UserError)
     assert [one.bind_info.node for one in found if isinstance(one, Bind)] == ["n2", "n0"]
@@ -212,12 +213,12 @@ def test_facts_that_are_supposed_change_the_answers_and_nothing_else(seed: int, 
         ]
         asks = [replace(one, pod=in_some_vc(one.pod, state, source)) for one in asks]
         before, other = everything(state), copy_state(state)
-        found = plan_in_turn(state, [[one] for one in asks], facts=facts)
+        found = Scenario(state).plan([[one] for one in asks], facts=facts)
         assert everything(state) == before, round_
         check_invariants(state)
         for fact in facts:
             handle(other, fact)
-        assert found == plan_in_turn(other, [[one] for one in asks])
+        assert found == Scenario(other).plan([[one] for one in asks])
 
 
 def in_some_vc(wanted: PodRequest, state: State, source: Random) -> PodRequest:
@@ -231,7 +232,7 @@ def test_pods_that_evict_start_in_a_plan_as_they_would_after_their_victims_have_
     state = busy_state(replace(random_cluster(seed), rules=rules), source)
     wanted = in_some_vc(pod("new", priority=6, members=((source.choice([1, 2]), 1),)), state, source)
     before, other, evicted = everything(state), copy_state(state), list[str]()
-    ((found,),) = plan_in_turn(state, [[Asked(wanted)]], evicted=evicted)
+    ((found,),) = Scenario(state).plan([[Asked(wanted)]], evicted=evicted)
     assert everything(state) == before
     check_invariants(state)
     decision = request(other, wanted, Phase.FILTERING)
@@ -245,3 +246,37 @@ def test_pods_that_evict_start_in_a_plan_as_they_would_after_their_victims_have_
         delete(other, *(one for group in leaving for one in group.holders if one is not None))
         decision = request(other, wanted, Phase.FILTERING)
     assert (found, set(evicted)) == (decision, left)
+
+
+@pytest.mark.sample(10)
+@pytest.mark.parametrize("rules", Rules)
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cells_after_facts_are_those_of_a_copy_that_is_told_them(seed: int, rules: Rules) -> None:
+    source = Random(seed)
+    state = busy_state(replace(random_cluster(seed), rules=rules), source)
+    facts, asked = random_facts(state, source), Asked(in_some_vc(pod("new", priority=1), state, source))
+    before, known, other = everything(state), state.last_bind, Scenario.copied(state)
+    found = Scenario(state).cells(asked, facts)
+    assert everything(state) == before
+    assert state.last_bind is known
+    other.tell(facts)
+    decision = other.start(asked)
+    assert (found is not None) == isinstance(decision, Bind)
+    if found is not None:
+        assert isinstance(decision, Bind)
+        assert found.bind_info == decision.bind_info
+        assert found.physical.tolist() == other.state.groups["new"].physical.tolist()
+    assert everything(state) == before
+
+
+def test_pods_that_leave_a_copy_are_still_in_the_state() -> None:
+    state = four_nodes()
+    for name in ("one", "two"):
+        run(state, pod(name))
+    other, before = Scenario.copied(state), everything(state)
+    nodes = nodes_of(other.state, ["one", "none"])
+    assert nodes.sum() == 1
+    other.leave([*pods_of(other.state, ["one"]), pod("none")])
+    assert list(other.state.groups) == ["two"]
+    assert not nodes_of(other.state, ["one"]).any()
+    assert everything(state) == before

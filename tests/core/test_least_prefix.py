@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from hived_extender.machine.claims import least_prefix
+from hived.scenario import least_prefix
 
 
 class Room:
