@@ -7,7 +7,7 @@ from random import Random
 
 from hived.life.groups import bind_info_for
 from hived.values.decisions import Bind
-from hived.values.events import PodAllocated
+from hived.values.events import PodAllocated, PodDeleted
 from hived.values.specs import BindInfo, ClusterSpec, PodRequest
 from hived_extender.api.defrag import DefragPlan, Inputs, Move
 from hived_extender.defrag.collecting import Facts, inputs_of
@@ -59,7 +59,8 @@ class MovingCluster(HivedCluster):
         for slot, leaves in enumerate(sizes):
             spec = pod_spec(task, task.priority, self._is_lazy, leaves).of_group(f"held/{task.group}")
             pods.append(PodRequest(f"held/{task.group}/{slot}", f"held-{slot}", "held", spec))
-            assert not self._allocate(PodAllocated(pods[-1], bind_info_for(info.members, slot, info.cell_chain)))
+            event = PodAllocated(pods[-1], bind_info_for(info.members, slot, info.cell_chain))
+            assert not self._handle(event).cancelled
         self._held[task.group] = info, pods
 
     def ask(self, task: Task, priority: int) -> Answer:
@@ -68,7 +69,7 @@ class MovingCluster(HivedCluster):
             return super().ask(task, priority)
         info, pods = self._held.pop(task.group)
         for pod in pods:
-            self._delete(pod)
+            self._handle(PodDeleted(pod))
         return self._start(task, priority, Bind(info), ())
 
 
