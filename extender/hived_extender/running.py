@@ -24,7 +24,7 @@ from hived_extender.http.server import HttpServer
 from hived_extender.http.shim import LateApp, Shim
 from hived_extender.http.webhook import Webhook
 from hived_extender.insight.answering import Answering
-from hived_extender.insight.forecaster import Forecaster
+from hived_extender.insight.forecast import Forecaster
 from hived_extender.insight.history import HistoryRings, Sampler
 from hived_extender.insight.listing import PreemptedJobs
 from hived_extender.insight.store import Store as PastStore

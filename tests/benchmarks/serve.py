@@ -18,7 +18,7 @@ from hived_extender.http.bodies import Receive, Scope, Send
 from hived_extender.http.server import HttpServer, listen, settle_process, tune_process
 from hived_extender.http.shim import LateApp, Shim
 from hived_extender.insight.answering import Answering
-from hived_extender.insight.forecaster import Forecaster
+from hived_extender.insight.forecast import Forecaster
 from hived_extender.insight.history import HistoryRings, Sampler
 from hived_extender.jobs.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
 from hived_extender.kube import logs

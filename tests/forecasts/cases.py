@@ -15,8 +15,8 @@ from hived.cells.state import GroupState
 from hived.values.specs import ClusterSpec, Rules
 from hived_config.access import AccessRules
 from hived_extender.insight.forecast import ages, play
+from hived_extender.insight.forward import Scene, scene_of
 from hived_extender.insight.past import Past, Raw
-from hived_extender.insight.scene import Scene, scene_of
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Loop, Manner, Series

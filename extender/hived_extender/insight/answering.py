@@ -21,7 +21,7 @@ from hived.cells.topology import Topology
 from hived.values.errors import HivedError, UserError
 from hived.why.relaxing import Emptied
 from hived_extender.api.waiting import TAKEN_BACK, CauseName, Certificate, FreeCells, IfResult, NodeView, When, Why
-from hived_extender.insight.forecaster import Forecaster
+from hived_extender.insight.forecast import Forecaster
 from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.judge import Judge
 from hived_extender.insight.listing import (
@@ -32,7 +32,6 @@ from hived_extender.insight.listing import (
     waiting_job,
     with_preempted,
 )
-from hived_extender.insight.resized import state_after, type_names
 from hived_extender.insight.snapshot import Limits, Snapshot, WaitingEntry, has_troubles, take, with_limits
 from hived_extender.insight.trials import (
     ACCEPTED,
@@ -45,6 +44,8 @@ from hived_extender.insight.trials import (
     Trials,
     read_change,
     refusal,
+    state_after,
+    type_names,
     words,
 )
 from hived_extender.insight.unblocks import unblocks_of

@@ -1,10 +1,9 @@
-"""When a waiting job starts, and of which kind that moment is (docs/forecast.md).
+"""When a waiting job starts, and of which kind that moment is (docs/forecast.md); forecasts for a running service.
 
-now, certain: the first round of a play says so, whatever ends when. bounded: `bounds`. estimated: many plays, each with
-other ends of the jobs that run, drawn from the past of their virtual clusters; `corrections` makes them hold. Draws are
-stratified, so that 20 plays see short and long ends of each job alike, and the same for the same snapshot.
-
-A moment by which a waiting job starts, whatever its holders do within the limits that they declared.
+now, certain: the first round of a play says so, whatever ends when. bounded: `bound_of`. estimated: many plays, each
+with other ends of the jobs that run, drawn from the past of their virtual clusters; `past` corrects them so that they
+hold. Draws are stratified, so that 20 plays see short and long ends of each job alike, and the same for the same
+snapshot.
 
 Jobs that end early may let others in, and these may delay a job that would have started sooner had nobody ended early.
 So the worst play is no bound. This is one: take away jobs that run, those with the earliest limits first, until the
@@ -12,27 +11,36 @@ core has a place for the job. Until it starts, one of these runs, or one of the 
 The first are over by the last limit of theirs, and each of the others runs for its own limit at most. The sum is a
 bound, for one job at a time. It assumes that no new jobs of its priority come, that no hardware fails, and that jobs
 which wait are served in their order; docs/forecast.md says more.
+
+The service has one past for all questions, which learns from a snapshot every minute.
 """
 
+import logging
 import math
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.msgpack import Decoder, encode
 
 from hived.cells.state import GroupState
 from hived.cells.topology import BoolArray
 from hived.scenario import Asked, Scenario, nodes_of, pods_of
 from hived.values.decisions import Preempt, Wait
-from hived.values.errors import UserError
+from hived.values.errors import HivedError, UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, Rules, VirtualClusterSpec
 from hived_extender.api.waiting import When
-from hived_extender.insight.forward import Play
+from hived_extender.insight.forward import Play, Runner, Scene, Waiter, may_have, scene_of
+from hived_extender.insight.listing import PreemptedJobs
 from hived_extender.insight.past import LEAST_ENDS, Corrector, Curves, Past, Raw
-from hived_extender.insight.scene import Runner, Scene, Waiter, may_have, scene_of
-from hived_extender.insight.snapshot import Snapshot, WaitingEntry
+from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
+from hived_extender.insight.store import Store
 from hived_extender.jobs.progress import MOST_S, write_time
+from hived_extender.machine.apart import compute_apart
+from hived_extender.machine.service import Service
 
 MOST_ASKS = 200
 """Questions to the core for one bound; beyond that, it is asked less often, and the bound is later."""
@@ -310,3 +318,121 @@ def _position(scene: Scene, number: int) -> int:
 def _moment(at: float) -> str:
     """RFC 3339 in UTC, the next whole second."""
     return write_time(math.ceil(round(at, 3)))
+
+
+log = logging.getLogger(__name__)
+
+MEDIAN, LATE = 0.5, 0.9
+
+EVERY_S = 60.0
+"""Between two looks: how exactly durations are known."""
+
+_WHEN, _WHENS, _RAWS = Decoder(When), Decoder(dict[str, When]), Decoder(list[Raw])
+
+
+class Forecaster:
+    """See the module."""
+
+    def __init__(self, service: Service, store: Store | None = None, preempted: PreemptedJobs | None = None) -> None:
+        """Without a store everything is forgotten at the end of the process. `preempted` learns from each look too."""
+        self._service, self._store = service, store
+        self._preempted = preempted or PreemptedJobs()
+        self._lock = threading.RLock()  # of the past and the last list; nobody plays while holding it
+        self._playing = threading.Lock()  # one list at a time; taken before the other one
+        self._past: Past | None = None
+        self._all: tuple[Snapshot, dict[str, When]] | None = None
+        self._curves: Curves | None = None  # as of the last look
+        self._has_failed = False
+        self._is_stopping = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="forecasting", daemon=True)
+
+    def start(self) -> None:
+        """Learn from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Learn nothing any more."""
+        self._is_stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def of(self, snapshot: Snapshot, entry: WaitingEntry) -> When:
+        """When a waiting job of the snapshot starts; see `forecast_of`. The forecast of all is used if there is one."""
+        known = self._all
+        if known is not None and known[0] is snapshot and entry.name in known[1]:
+            return known[1][entry.name]
+        return _WHEN.decode(self._apart(lambda: encode(forecast_of(snapshot, entry, self._known())), snapshot.lock))
+
+    def all(self, snapshot: Snapshot) -> dict[str, When]:
+        """When each waiting job starts, by name; worked out once for a snapshot. See `forecast_all`."""
+        with self._playing:
+            known = self._all
+            if known is None or known[0] is not snapshot:
+                found = self._apart(lambda: encode(forecast_all(snapshot, self._known())), snapshot.lock)
+                self._all = known = snapshot, _WHENS.decode(found)
+            return known[1]
+
+    def left_s(self, vc: str, leaves: int, ran_s: float) -> tuple[float, float] | None:
+        """How many seconds more a job runs that has had so many leaf cells for `ran_s`: median and 90th percentile.
+
+        None if too few jobs of its virtual cluster have ended. To be asked while this replica leads. Cost O(log n).
+        """
+        with self._lock:
+            if self._curves is None:  # before the first look of a term
+                self._curves = self._known().durations.at(())
+            curve = self._curves.of(vc, leaves)
+            return None if curve is None else (curve.remaining(ran_s, MEDIAN), curve.remaining(ran_s, LATE))
+
+    def look(self) -> None:
+        """Learn from the service as it is now, if this replica leads, and note forecasts to be judged later."""
+        if not self._service.is_ready:
+            with self._lock:
+                self._past = self._curves = None  # another replica writes the file now
+                if self._store is not None:
+                    self._store.release()
+            self._preempted.forget()
+            return
+        snapshot = take(self._service)
+        self._preempted.learn(snapshot.ends)
+        scene = scene_of(snapshot)
+        with self._lock:
+            past = self._known()
+            past.look(scene, self._service.runner.clock_s)
+            self._curves = past.durations.at(ages(scene))
+            names = [waiter.entry.name for waiter in scene.waiters]
+            wanted = [number for number, name in enumerate(names) if past.wants_forecast(name, scene.at)]
+        if not wanted:
+            return
+        played = self._apart(lambda: encode(play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL)), nullcontext())
+        found = _RAWS.decode(played)
+        with self._lock:
+            self._all = snapshot, forecasts_from(scene, found, past)
+            for number in wanted:
+                past.note(scene.waiters[number], scene.at, found[number])
+
+    def _apart(self, compute: Callable[[], bytes], lock: AbstractContextManager[object]) -> bytes:
+        """See `compute_apart`. Both locks are held while the process is made, but not until its result is there."""
+        return compute_apart(compute, self._held_with(lock))
+
+    @contextmanager
+    def _held_with(self, lock: AbstractContextManager[object]) -> Iterator[None]:
+        with lock, self._lock:
+            self._known()  # reads the file, which the other process must not
+            yield
+
+    def _known(self) -> Past:
+        if self._past is None:
+            self._past = Past(self._store)
+        return self._past
+
+    def _follow(self) -> None:
+        while not self._is_stopping.wait(EVERY_S):
+            try:
+                self.look()
+                self._has_failed = False
+            except HivedError:  # the term has ended meanwhile, or the service has stopped and said so
+                pass
+            except Exception:
+                if not self._has_failed:
+                    log.critical("a forecast has failed, and others are tried", exc_info=True)
+                self._has_failed = True

@@ -14,7 +14,7 @@ from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodSpec
 from hived.why.explaining import explain_wait
 from hived.why.relaxing import Emptied
 from hived_extender.api.waiting import BadNode, CauseName, Certificate
-from hived_extender.insight.scene import may_have
+from hived_extender.insight.forward import may_have
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.jobs.quotas.usage import TOO_LARGE
 from hived_extender.machine.certificates import (

@@ -40,7 +40,7 @@ import msgspec
 from msgspec import Meta
 
 from hived.cells.state import GroupState
-from hived_extender.insight.scene import Runner, Scene, Waiter
+from hived_extender.insight.forward import Runner, Scene, Waiter
 from hived_extender.insight.store import Seconds, Store
 from hived_extender.machine.counts import PodEnd
 

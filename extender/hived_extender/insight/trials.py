@@ -1,17 +1,14 @@
-"""Whether a waiting job would start after some changes: tried by the core on the state of a snapshot, and taken back.
+"""Changes that could let a waiting job start, their words, and trials of them by the core in a scenario of a snapshot.
 
-A job starts at once if all its parts are bound, or if they are once the groups that they preempt have left. Nodes that
-groups leave, and nodes that heal, are offered to the pods that they could take by the rules of Kubernetes.
+The words are the same in `Unblock.change` and in `hived why --if`: `priority=200`, `pods=16x1`, `ends=ns/train`. Names
+of jobs and nodes are separated by commas; a name that has a comma itself is understood where it stands alone.
 
-Changes that could let a waiting job start, and their words: `priority=200`, `pods=16x1`, `ends=ns/train`.
+A job starts at once if all its parts are bound, or if they are once the groups that they preempt have left. Offers
+follow the rules of Kubernetes: nodes that groups leave are offered to the pods that could take them. Of nodes
+that heal, the taints of Kubernetes itself are taken to be gone.
 
-The words are the same in `Unblock.change` and in `hived why --if`. Names of jobs and nodes are separated by commas; a
-name that has a comma itself is understood where it stands alone.
-
-The parts of a job as they are tried: what is asked for, and which nodes are offered to whom after a change.
-
-Offers follow the rules of Kubernetes. Nodes that groups leave are offered to the pods that could take them by these
-rules. Of nodes that heal, the taints of Kubernetes itself are taken to be gone.
+Another configuration of virtual clusters is tried for small clusters only: all cells are laid out anew, and every group
+is told again.
 """
 
 import difflib
@@ -26,27 +23,45 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from hived.cells.safety import spare_of
 from hived.cells.state import State
-from hived.cells.topology import BoolArray
+from hived.cells.topology import NO_CELL, BoolArray
 from hived.life.checks import check_request
+from hived.life.groups import bind_info_of_slot
 from hived.scenario import Asked, Scenario, nodes_of, pods_of
-from hived.scheduler import Fact
+from hived.scheduler import Fact, idle_state, new_state
 from hived.values.decisions import Bind, Decision, Wait
 from hived.values.errors import UserError
-from hived.values.events import LeavesLost, Limit, NodeHealthChanged, Offer, PodDeleted, Spread, Together
+from hived.values.events import (
+    GroupReserved,
+    LeavesLost,
+    Limit,
+    NodeHealthChanged,
+    Offer,
+    PodAllocated,
+    PodDeleted,
+    Spread,
+    Together,
+)
 from hived.values.specs import (
     MAX_GUARANTEED_PRIORITY,
     MIN_GUARANTEED_PRIORITY,
     OPPORTUNISTIC_PRIORITY,
+    ClusterSpec,
     GroupSpec,
     MemberSpec,
     PodRequest,
     PodSpec,
+    Rules,
+    VirtualCellSpec,
+    VirtualClusterSpec,
+    WorkTimes,
 )
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.nodes import Gate, static_refusal
 from hived_extender.machine.certificates import NEVER_PREEMPTS
+from hived_extender.machine.core import Placed, in_replay_order, reservations
 
 MOST_PODS = 2**14
 """Pods of a job that is tried with other pods."""
@@ -609,3 +624,120 @@ def _nodes_in(found: Iterable[Decision]) -> tuple[str, ...]:
 def refusal(snapshot: Snapshot, entry: WaitingEntry, vc: str, priority: int) -> str:
     """Why the job may not have this priority in this virtual cluster, "" if it may."""
     return snapshot.access.refusal(entry.namespace, snapshot.labels.get(entry.namespace, {}), vc, priority)
+
+
+MOST_LEAVES = 4096
+"""Leaf cells of a cluster for which another configuration is tried."""
+
+
+def check_size(state: State) -> None:
+    """Raise UserError for a cluster that is too large."""
+    leaves = len(state.arrays.node_leaf)
+    if leaves > MOST_LEAVES:
+        raise UserError(
+            f"another configuration is tried for {MOST_LEAVES} leaf cells at most, here are {leaves}: `hived config "
+            "plan` says what a new one would do"
+        )
+
+
+def state_after(state: State, changes: Sequence[ConfigurationChange]) -> State:
+    """A state of the changed configuration, in which everything runs where it does now; told of it as a pushed
+    configuration's would be.
+
+    Raises UserError if the hardware cannot keep all promises, if a group would lose its guarantee, if the rules of
+    decisions do not allow the change, or if the cluster is too large. Cost O(cells + pods); `state` is not changed.
+    """
+    check_size(state)
+    spec = state.spec
+    for one in changes:
+        clusters = _combining(spec, one) if isinstance(one, Combine) else _resized(spec, one.resizes)
+        spec = with_fields(spec, virtual_clusters=clusters)
+    _check_promises(spec)
+    names = state.topology.node_names
+    placed = [
+        Placed(pod, bind_info_of_slot(state, group, slot), group.times.get(pod.uid, WorkTimes()))
+        for group in state.groups.values()
+        for slot, pod in enumerate(group.holders)
+        if pod is not None
+    ]
+    after = Scenario(new_state(spec))
+    healthy = sorted(names[number] for number in np.flatnonzero(state.cells.node_bad == 0))
+    after.tell(NodeHealthChanged(node, True) for node in healthy)
+    after.tell(PodAllocated(request, info, times=times) for request, info, times in in_replay_order(placed))
+    after.tell(_losses(state))
+    after.tell(GroupReserved(one.pods, one.info) for _, one in sorted(reservations(state).items()))
+    for name, group in state.groups.items():
+        now = after.state.groups[name]
+        if NO_CELL in now.physical or (group.virtual is not None) != (now.virtual is not None):
+            raise UserError(f"{name} would lose its cells, or the guarantee of its virtual cluster")
+    return after.state
+
+
+def _check_promises(spec: ClusterSpec) -> None:
+    """Raise UserError if not even good hardware could keep all promises."""
+    healthy = idle_state(spec)
+    chains = range(len(healthy.topology.chains))
+    if any(healthy.cells.strained) or any(spare_of(healthy, chain).min() < 0 for chain in chains):
+        raise UserError("there is not enough hardware for the promises to all virtual clusters")
+
+
+def _losses(state: State) -> list[LeavesLost]:
+    """The lost leaf cells of each node and type."""
+    arrays, found = state.arrays, dict[tuple[str, str], list[int]]()
+    for leaf in arrays.node_leaf[state.cells.lost[arrays.node_leaf] > 0].tolist():
+        place = state.topology.node_names[arrays.node[leaf]], state.topology.cell_type(leaf)
+        found.setdefault(place, []).append(int(arrays.device[leaf]))
+    return [LeavesLost(*place, len(devices), tuple(devices)) for place, devices in found.items()]
+
+
+def _combining(spec: ClusterSpec, change: Combine) -> Mapping[str, VirtualClusterSpec]:
+    if spec.rules is Rules.HIVED:
+        raise UserError("combine needs rules: 2")
+    return {**spec.virtual_clusters, change.vc: with_fields(spec.virtual_clusters[change.vc], combines=True)}
+
+
+def _resized(spec: ClusterSpec, resizes: Sequence[Resize]) -> Mapping[str, VirtualClusterSpec]:
+    clusters = dict(spec.virtual_clusters)
+    for one in resizes:
+        vc = clusters[one.vc]
+        path = _path(spec, vc, one)
+        counts = {cell.cell_type: cell.cell_count for cell in vc.virtual_cells}
+        count = counts.get(path, 0) + one.count
+        if count < 0:
+            raise UserError(
+                f"virtual cluster {one.vc} has {counts.get(path, 0)} cells of {path}, {-one.count} cannot be taken"
+            )
+        counts[path] = count
+        cells = tuple(VirtualCellSpec(name, number) for name, number in counts.items() if number)
+        clusters[one.vc] = with_fields(vc, virtual_cells=cells)
+    return clusters
+
+
+def _path(spec: ClusterSpec, vc: VirtualClusterSpec, resize: Resize) -> str:
+    """The cell type with its chain, as virtual clusters name it: their own, else another's, else the only one."""
+    paths = [cell.cell_type for each in (vc, *spec.virtual_clusters.values()) for cell in each.virtual_cells]
+    for path in paths:
+        if resize.cell_type in (path, path.rsplit(".", 1)[-1]):
+            return path
+    found = list(dict.fromkeys(path for cell in spec.physical_cells for path in _paths(spec, cell.cell_type)))
+    found = [path for path in found if resize.cell_type in (path, path.rsplit(".", 1)[-1])]
+    if len(found) != 1:
+        raise UserError(f"cell type {resize.cell_type} is in several chains; name one of {', '.join(found)}")
+    return found[0]
+
+
+def _paths(spec: ClusterSpec, top: str) -> list[str]:
+    """All cell types below the top of a chain, with their chain."""
+    found, name = [top], top
+    while name in spec.cell_types:
+        name = spec.cell_types[name].child_type
+        found.append(f"{found[-1]}.{name}")
+    return found
+
+
+def type_names(spec: ClusterSpec) -> dict[str, None]:
+    """All cell types that a virtual cluster can be promised, with their chain and without."""
+    paths = [
+        path for top in dict.fromkeys(cell.cell_type for cell in spec.physical_cells) for path in _paths(spec, top)
+    ]
+    return dict.fromkeys([*paths, *(path.rsplit(".", 1)[-1] for path in paths)])

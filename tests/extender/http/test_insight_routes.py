@@ -9,7 +9,7 @@ from flask.testing import FlaskClient
 from hived_extender.http.app import create_app
 from hived_extender.insight import answering
 from hived_extender.insight.answering import Answering
-from hived_extender.insight.forecaster import Forecaster
+from hived_extender.insight.forecast import Forecaster
 from tests.extender.machine.small_cluster import SmallCluster, node, spec_text
 
 JOBS = "/v1/inspect/jobs"

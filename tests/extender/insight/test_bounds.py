@@ -10,8 +10,7 @@ from hived.values.decisions import Bind
 from hived.values.events import NodeHealthChanged, ScheduleRequested
 from hived.values.specs import Rules
 from hived_extender.insight.forecast import bound_of
-from hived_extender.insight.forward import Play
-from hived_extender.insight.scene import Scene, scene_of
+from hived_extender.insight.forward import Play, Scene, scene_of
 from hived_extender.jobs.progress import MOST_S
 from tests.core.builders import pod, rack_cluster
 from tests.extender.insight.situations import HOUR, Situation

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from hived_extender.insight import forecaster as module
-from hived_extender.insight.forecaster import Forecaster
+from hived_extender.insight.forecast import Forecaster
 from hived_extender.insight.past import Ended
 from hived_extender.insight.snapshot import take
 from hived_extender.machine.apart import compute_apart

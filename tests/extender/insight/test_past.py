@@ -6,8 +6,8 @@ import pytest
 
 from hived.scheduler import handle
 from hived.values.events import PodDeleted
+from hived_extender.insight.forward import scene_of
 from hived_extender.insight.past import FIRST_FACTORS, LEAST, MOST_OPEN, SPARE, Corrections, Outcome, Past, Raw
-from hived_extender.insight.scene import scene_of
 from hived_extender.insight.store import Store
 from tests.core.builders import pod
 from tests.extender.insight.situations import AT, HOUR, Situation

@@ -16,7 +16,7 @@ from hived.life.groups import nodes_of_slots
 from hived.scheduler import check_invariants
 from hived.values.errors import UserError
 from hived_extender.insight.answering import Answering
-from hived_extender.insight.forecaster import Forecaster
+from hived_extender.insight.forecast import Forecaster
 from hived_extender.jobs.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.jobs.progress import EXPECTED_DURATION, KUEUE_LIMIT
 from hived_extender.kube.client import KubeError
