@@ -44,7 +44,7 @@ ROOMS: tuple[tuple[str, ...], ...] = (
     ("hived_extender.kube", "hived_extender.deploy"),
     ("hived_extender.jobs",),
     ("hived_extender.api",),
-    ("hived_extender.kube_rules", "hived_extender.recording", "hived_extender.client"),
+    ("hived_extender.kube_rules", "hived_extender.recording"),
     ("hived_extender.machine",),
     ("hived_extender.reconfiguration",),
     ("hived_extender.queues", "hived_extender.kueue"),

@@ -26,8 +26,8 @@ from hived_extender.api.defrag import (
     PlannedPod,
     WantedOutcome,
 )
+from hived_extender.api.inspection import Inspector, NoAnswerError
 from hived_extender.api.paths import DEFRAG_PATH, DEFRAG_STOP_PATH, INPUTS_PATH, MOVES_PATH
-from hived_extender.client.inspection import Inspector, NoAnswerError
 from hived_extender.defrag.planner import Limits
 from hived_extender.defrag.puzzle import read_wants
 from hived_extender.kube.clocks import timestamp

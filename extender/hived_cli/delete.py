@@ -11,8 +11,8 @@ from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.names import GANG, complete_jobs, find_jobs, find_queued, submitted_as
 from hived_cli.helpers.waits import listed
 from hived_config.reader import printable
+from hived_extender.api.inspection import Inspector, NoAnswerError
 from hived_extender.api.waiting import Job
-from hived_extender.client.inspection import Inspector, NoAnswerError
 from hived_extender.kube.client import KubeClient
 from hived_jobs.deletion import Deletion, carry_out, of_job, of_openpai_job, of_pods, of_queued_job, of_single_pod
 

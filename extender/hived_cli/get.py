@@ -14,7 +14,9 @@ from hived_cli.helpers.tables import fitted, output_option, table, with_note
 from hived_cli.helpers.waits import UNKNOWN, WAITING_STATES, age, brief_when, job_table, listed, priority
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_config.reader import printable
+from hived_extender.api import pictures
 from hived_extender.api.cells import AffinityGroup, Cell, GroupStatus, LostDevices
+from hived_extender.api.inspection import Inspector, jobs_path, nodes_path, queue_jobs_path
 from hived_extender.api.paths import (
     FREE_CELLS_PATH,
     GROUPS_PATH,
@@ -24,11 +26,9 @@ from hived_extender.api.paths import (
     group_path,
     virtual_cluster_path,
 )
+from hived_extender.api.pictures import BAD, FREE, RESERVED, cell_picture, legend, letters
 from hived_extender.api.queues import QueuedJob, QueuedJobs, QueueReport
 from hived_extender.api.waiting import FreeCells, Job, Jobs, NodeView
-from hived_extender.client import pictures
-from hived_extender.client.inspection import Inspector, jobs_path, nodes_path, queue_jobs_path
-from hived_extender.client.pictures import BAD, FREE, RESERVED, cell_picture, legend, letters
 
 
 @click.group(cls=CommandGroup)

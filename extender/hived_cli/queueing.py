@@ -7,8 +7,8 @@ from hived_cli.helpers.answers import as_json, output_option
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.names import complete_held, complete_placed, complete_unheld, without_kind
 from hived_config.reader import printable
+from hived_extender.api.inspection import Inspector
 from hived_extender.api.queues import QueueAction, QueueArgs
-from hived_extender.client.inspection import Inspector
 
 ABOUT = """
 {summary}

@@ -17,9 +17,8 @@ from hived_cli.helpers.tables import table
 from hived_cli.helpers.waits import listed
 from hived_config.loader import Configuration
 from hived_config.reader import printable
-from hived_extender.api.waiting import MASKED
-from hived_extender.api.what_if import PodOutcome
-from hived_extender.client.inspection import Inspector, NoAnswerError
+from hived_extender.api.inspection import Inspector, NoAnswerError
+from hived_extender.api.waiting import MASKED, PodOutcome
 from hived_extender.jobs.document import Part
 from hived_extender.jobs.kinds import gates, marks
 from hived_extender.jobs.kinds.table import find_kind

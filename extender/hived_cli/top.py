@@ -14,8 +14,8 @@ from hived_cli.helpers.tables import table
 from hived_cli.helpers.waits import WAITING_STATES, age, job_table
 from hived_cli.helpers.watching import follow, interval_option, is_live
 from hived_config.reader import printable
+from hived_extender.api.inspection import Inspector
 from hived_extender.api.waiting import FreeCells, Job, NodeView
-from hived_extender.client.inspection import Inspector
 
 QUEUED = "50"
 """Jobs of queues that are shown, first ones first."""

@@ -13,9 +13,9 @@ from hived_cli.helpers.names import complete_jobs, find_queued, find_why
 from hived_cli.helpers.waits import GONE, draw_trial, draw_why, queued
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_config.reader import printable
+from hived_extender.api.inspection import Inspector
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import Job, Why
-from hived_extender.client.inspection import Inspector
 
 WITHOUT_PODS = ("Waiting", "Held", "Refused")
 """States of jobs that wait in a queue, and have no pods."""

@@ -13,8 +13,7 @@ import msgspec
 
 from hived.values.errors import HivedError, UserError
 from hived_config.loader import Configuration
-from hived_extender.api.paths import HEALTH_PATH, READINESS_PATH
-from hived_extender.api.service import Health, Readiness
+from hived_extender.api.paths import HEALTH_PATH, READINESS_PATH, Health, Readiness
 from hived_extender.http import server
 from hived_extender.http.access import Security
 from hived_extender.http.answers import Answer

@@ -18,7 +18,7 @@ from hived.values.errors import UserError
 from hived_config.access import Access
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
-from hived_extender.api.what_if import WhatIfArgs
+from hived_extender.api.waiting import WhatIfArgs
 from hived_extender.jobs.admission import REVIEW_VERSION, Admission, review
 from hived_extender.jobs.asks import Resolver
 from hived_extender.jobs.kinds import table

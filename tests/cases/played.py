@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from hived_extender.api.inspection import Inspector
 from hived_extender.api.waiting import Certificate
-from hived_extender.client.inspection import Inspector
 from hived_extender.kube.client import KubeClient
 from hived_lab.embedded.nodes import RUN_SECONDS
 from hived_lab.start import Embedded, start_embedded

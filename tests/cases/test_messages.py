@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.client.inspection import ConfigClient
+from hived_extender.api.inspection import ConfigClient
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from tests.cases.played import Played, played_on, pod
 from tests.expecting import expect_soon

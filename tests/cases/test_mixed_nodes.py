@@ -10,7 +10,7 @@ import yaml
 from click.testing import CliRunner
 
 from hived_cli import main
-from hived_extender.client.inspection import Inspector
+from hived_extender.api.inspection import Inspector
 from hived_extender.running import Extender
 from tests.cases.played import PATHS, PREFIX, Played, played_on, pod
 from tests.expecting import expect_soon

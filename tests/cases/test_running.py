@@ -8,8 +8,8 @@ import pytest
 
 from hived_cli.helpers.waits import troubles
 from hived_extender.api.configuration import ConfigPushArgs
+from hived_extender.api.inspection import ConfigClient
 from hived_extender.api.waiting import BadNode, Job
-from hived_extender.client.inspection import ConfigClient
 from tests.cases.played import Played, played_on, pod
 from tests.expecting import expect_soon
 from tests.extender.waiting.office import Office

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.client.inspection import Inspector
+from hived_extender.api.inspection import Inspector
 from hived_lab.embedded.nodes import EXIT_CODE, RUN_SECONDS
 from tests.cases.played import FOR_EVER, GPU, PATHS, PREFIX, Played, played_on, pod
 from tests.expecting import expect_soon

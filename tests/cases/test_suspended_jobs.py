@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.client.inspection import Inspector
+from hived_extender.api.inspection import Inspector
 from tests.cases.played import PATHS, Played, played_on
 from tests.cases.test_shrunk_jobs import CONFIG, count_is, job, reason
 from tests.expecting import expect_soon

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from hived_cli import main
+from hived_extender.api.pictures import letters
 from hived_extender.api.waiting import When
-from hived_extender.client.pictures import letters
 from tests.cli.waiting_service import GANG as WAITING
 from tests.cli.waiting_service import GONE, REASON, WaitingService
 from tests.stub_server import StubServer

@@ -18,9 +18,8 @@ from hived.values.errors import UserError
 from hived_cli import main
 from hived_cli.helpers.answers import worst
 from hived_cli.submit import print_forecasts
-from hived_extender.api.waiting import MASKED
-from hived_extender.api.what_if import PodOutcome, Victim, WhatIfResult
-from hived_extender.client.inspection import Inspector
+from hived_extender.api.inspection import Inspector
+from hived_extender.api.waiting import MASKED, PodOutcome, Victim, WhatIfResult
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.kube.client import PODS, KubeClient, KubeError
 from hived_jobs import creation

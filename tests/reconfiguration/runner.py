@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hived_extender.api.configuration import ConfigPushArgs, ConfigReport, ReportedJob
+from hived_extender.api.inspection import ConfigClient, Inspector, PushAnswer
 from hived_extender.api.paths import GROUPS_PATH, PHYSICAL_CLUSTER_PATH, VIRTUAL_CLUSTERS_PATH
-from hived_extender.client.inspection import ConfigClient, Inspector, PushAnswer
 from hived_extender.kube.client import PODS, pod_path
 from tests.e2e.pods import POD_LIST
 from tests.reconfiguration.cases import RESERVES, RUNS, Base, Case, Expected, Job, Rest

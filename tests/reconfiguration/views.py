@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hived_extender.api.cells import AffinityGroup, Cell
-from hived_extender.client.inspection import Inspector
+from hived_extender.api.inspection import Inspector
 from hived_extender.kube.client import PODS, KubeClient
 from hived_extender.machine.gangs.gang import written_name
 from hived_extender.reconfiguration.judging import Verdict

@@ -15,7 +15,7 @@ from hived_config.reader import printable
 from hived_config.settings import MOST_DAYS, OnFailure
 from hived_extender.api.certificates import PERCENT, Certificate, CertifiedTrace
 from hived_extender.api.configuration import Config
-from hived_extender.client.inspection import Inspector
+from hived_extender.api.inspection import Inspector
 from hived_extender.reconfiguration.certified import not_demanded, why_not
 from hived_extender.reconfiguration.versions import waiver
 

@@ -25,7 +25,7 @@ from hived_config.document import ConfigError, read_text
 from hived_config.loader import load_text
 from hived_config.reader import closest
 from hived_config.text import edits as texts
-from hived_extender.client.inspection import ConfigClient, Inspector
+from hived_extender.api.inspection import ConfigClient, Inspector
 
 
 @dataclass(frozen=True, slots=True)

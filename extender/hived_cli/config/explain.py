@@ -18,8 +18,8 @@ from hived_config.loader import load_text
 from hived_config.reader import printable
 from hived_config.rules import QUEUE_OF_VC, QUEUES, Queueing, QueueOfVc
 from hived_config.settings import value_of
-from hived_extender.client.inspection import ConfigClient, Inspector
-from hived_extender.client.pictures import FREE, letters
+from hived_extender.api.inspection import ConfigClient, Inspector
+from hived_extender.api.pictures import FREE, letters
 
 WIDTH = 100
 BAR_WIDTH = 64

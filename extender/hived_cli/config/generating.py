@@ -29,7 +29,7 @@ from hived_config.generating.shares import Shares
 from hived_config.generating.sync import Synced, synced
 from hived_config.generating.topologies import Topology, machines_of_topologies, with_topologies
 from hived_config.quantities import quantity
-from hived_extender.client.inspection import ConfigClient, Inspector
+from hived_extender.api.inspection import ConfigClient, Inspector
 from hived_extender.kube.answers import Listing
 from hived_extender.kube.client import NODES, KubeClient
 

@@ -19,8 +19,8 @@ from hived_config.document import ConfigError
 from hived_config.loader import load_text
 from hived_extender.api.certificates import span
 from hived_extender.api.configuration import ConfigReport
+from hived_extender.api.inspection import ConfigClient, Inspector
 from hived_extender.api.past import MovedStart, OtherDecision, RecordedPast
-from hived_extender.client.inspection import ConfigClient, Inspector
 from hived_extender.jobs.progress import read_time
 from hived_extender.reconfiguration.recorded import past_under, plan_recorded
 

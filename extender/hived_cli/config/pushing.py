@@ -22,7 +22,7 @@ from hived_cli.helpers.connecting import asks_service
 from hived_config.document import ConfigError
 from hived_config.reader import printable
 from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigPushResult, ConfigReport
-from hived_extender.client.inspection import ConfigClient, Inspector, PushAnswer
+from hived_extender.api.inspection import ConfigClient, Inspector, PushAnswer
 
 TRIES = 5
 """Tries of a push that needs no answer, while what runs changes."""

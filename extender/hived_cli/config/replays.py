@@ -14,8 +14,8 @@ from hived.values.specs import ClusterSpec
 from hived_cli.config.certify_options import Certifying
 from hived_cli.helpers.progress import Bar, stop_signal
 from hived_extender.api.certificates import Certificate
+from hived_extender.api.inspection import Inspector
 from hived_extender.api.paths import RECORD_PATH
-from hived_extender.client.inspection import Inspector
 from hived_extender.recording.record import MOST_BYTES, recent_lines, recent_parts
 from hived_extender.warm import load_kernels
 from hived_simulator.certification import ConfigText, Stopped, Wish, certify, described

@@ -13,8 +13,8 @@ from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.tables import table
 from hived_config.reader import printable
 from hived_config.settings import config_path
+from hived_extender.api.inspection import ConfigClient, Inspector
 from hived_extender.api.paths import CONFIG_VERSIONS_PATH
-from hived_extender.client.inspection import ConfigClient, Inspector
 
 
 @click.command("pull")

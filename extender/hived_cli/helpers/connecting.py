@@ -11,8 +11,8 @@ from click.core import ParameterSource
 
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import with_options
-from hived_extender.client import inspection
-from hived_extender.client.inspection import Credentials, Inspector
+from hived_extender.api import inspection
+from hived_extender.api.inspection import Credentials, Inspector
 from hived_extender.kube.client import KubeClient, KubeError
 
 _OPTIONS = (

@@ -15,9 +15,9 @@ from click.shell_completion import CompletionItem
 from hived.values.errors import HivedError, UserError
 from hived_cli.helpers.waits import GONE
 from hived_config.reader import printable
+from hived_extender.api.inspection import DEFAULT_SERVER, Credentials, Inspector
 from hived_extender.api.queues import HELD_LATER, QueuedJob, QueuedJobs, QueueReport, names_of
 from hived_extender.api.waiting import MASKED, FreeCells, Job, Why
-from hived_extender.client.inspection import DEFAULT_SERVER, Credentials, Inspector
 
 GANG = "podgroup/"
 KINDS = ("pod", "job")

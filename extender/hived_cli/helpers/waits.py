@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from hived_cli.helpers.tables import GAP, cut, paragraph, table, terminal_width
 from hived_config.reader import printable
+from hived_extender.api.inspection import as_minute, duration, seconds_since
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import (
     UNTRIED_CAUSES,
@@ -22,7 +23,6 @@ from hived_extender.api.waiting import (
     When,
     Why,
 )
-from hived_extender.client.moments import as_minute, duration, seconds_since
 
 UNKNOWN = "-"
 

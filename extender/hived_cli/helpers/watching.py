@@ -17,7 +17,7 @@ import msgspec
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import FiniteRange, as_json, with_options
 from hived_cli.helpers.connecting import asks_service
-from hived_extender.client.inspection import Inspector
+from hived_extender.api.inspection import Inspector
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""

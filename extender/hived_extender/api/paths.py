@@ -1,7 +1,12 @@
-"""The HTTP paths, as the service serves them and clients call them."""
+"""The HTTP paths, as the service serves them and clients call them.
+
+The service itself: its paths, whether it works, and whether it leads.
+"""
 
 import re
 from urllib.parse import quote
+
+import msgspec
 
 _LEADING_DOT = re.compile(r"(?<![^/])\.")
 
@@ -98,3 +103,24 @@ def page_job_path(job: str) -> str:
 def _quoted(name: str, safe: str) -> str:
     """The name in a URL. A dot that begins a segment is escaped: clients drop segments that are "." or ".."."""
     return _LEADING_DOT.sub("%2E", quote(name, safe=safe))
+
+
+class Paths(msgspec.Struct):
+    """The list of all paths."""
+
+    paths: list[str]
+
+
+class Health(msgspec.Struct, omit_defaults=True):
+    """`status` is "ok", or "stopped" with the fault after an internal error."""
+
+    status: str
+    fault: str = ""
+
+
+class Readiness(msgspec.Struct, omit_defaults=True):
+    """`status` is "ready", "not ready" with the reason, or "stopped". `kernels` says in which way they run."""
+
+    status: str
+    reason: str = ""
+    kernels: str = ""

@@ -16,8 +16,19 @@ from hived_extender.api.cells import LostDevices
 from hived_extender.api.configuration import ConfigReport, ReportedJob
 from hived_extender.api.defrag import MovingReport
 from hived_extender.api.queues import QueuedJob
-from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Preempted, Unblock, Why
-from hived_extender.api.what_if import PodOutcome, Victim
+from hived_extender.api.waiting import (
+    MASKED,
+    Certificate,
+    Holder,
+    IfResult,
+    Job,
+    NodeView,
+    PodOutcome,
+    Preempted,
+    Unblock,
+    Victim,
+    Why,
+)
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import Identity
 from hived_extender.kube.client import KubeError

@@ -14,8 +14,16 @@ from hived import __version__
 from hived.values.errors import HivedError, UserError
 from hived_config.settings import value_of
 from hived_extender.api import paths
-from hived_extender.api.cell_texts import CellTexts
-from hived_extender.api.cells import AffinityGroup, AffinityGroups, Cell, Cluster, LostDevices, RulesInForce, Shortage
+from hived_extender.api.cells import (
+    AffinityGroup,
+    AffinityGroups,
+    Cell,
+    CellTexts,
+    Cluster,
+    LostDevices,
+    RulesInForce,
+    Shortage,
+)
 from hived_extender.api.configuration import (
     Config,
     ConfigPlanArgs,
@@ -26,11 +34,10 @@ from hived_extender.api.configuration import (
     VersionList,
 )
 from hived_extender.api.defrag import DefragArgs, Inputs, MovingReport
-from hived_extender.api.history import History
+from hived_extender.api.past import History
+from hived_extender.api.paths import Health, Paths, Readiness
 from hived_extender.api.queues import QueueArgs, QueuedJob, QueuedJobs, QueueList
-from hived_extender.api.service import Health, Paths, Readiness
-from hived_extender.api.waiting import FreeCells, IfArgs, IfResult, Jobs, NodeView, Why
-from hived_extender.api.what_if import WhatIfArgs, WhatIfResult
+from hived_extender.api.waiting import FreeCells, IfArgs, IfResult, Jobs, NodeView, WhatIfArgs, WhatIfResult, Why
 from hived_extender.http import change_routes as changing
 from hived_extender.http import insight_routes as insight
 from hived_extender.http import queue_routes as queueing

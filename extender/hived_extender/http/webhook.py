@@ -7,8 +7,7 @@ caller is not checked, since the answer holds nothing but the question's own con
 import logging
 
 from hived.values.errors import UserError
-from hived_extender.api.paths import HEALTH_PATH
-from hived_extender.api.service import Health
+from hived_extender.api.paths import HEALTH_PATH, Health
 from hived_extender.http.answers import Answer
 from hived_extender.http.bodies import BODY_TIMEOUT_S, Body, Budget, Receive, Scope, Send, Share, send_answer
 from hived_extender.http.routes import explain

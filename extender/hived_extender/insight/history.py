@@ -40,7 +40,7 @@ from hived.life.status import CellStatus
 from hived.life.victims import victims_of
 from hived.values.errors import HivedError, UserError
 from hived.values.specs import PodRequest, Rules
-from hived_extender.api.history import History, Series
+from hived_extender.api.past import History, Series
 from hived_extender.api.waiting import CauseName, FreeCells
 from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.store import Store

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import msgpack
 
 from hived.values.errors import InvariantError, UserError
-from hived_extender.api.what_if import PodOutcome
+from hived_extender.api.waiting import PodOutcome
 from hived_extender.machine.apart import ApartError, compute_apart
 from hived_extender.machine.effects import Now
 from hived_extender.machine.machine import Machine

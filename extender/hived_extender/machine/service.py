@@ -18,7 +18,7 @@ from hived.values.errors import InvariantError, UserError
 from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.api.cells import LostDevices, Shortage
-from hived_extender.api.what_if import PodOutcome
+from hived_extender.api.waiting import PodOutcome
 from hived_extender.jobs.access import LabelsOf
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.asks import no_labels

@@ -21,7 +21,7 @@ from hived.values.errors import UserError
 from hived.values.events import Phase
 from hived.values.specs import PodRequest
 from hived_config.settings import Settings, WaitingMessages
-from hived_extender.api.what_if import PodOutcome
+from hived_extender.api.waiting import PodOutcome
 from hived_extender.jobs.interpreter import AccessRefused
 from hived_extender.jobs.node_names import Mask, NodeNames
 from hived_extender.jobs.readings import Reading

@@ -16,8 +16,7 @@ from hived.scenario import Asked
 from hived.values.decisions import Bind, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.specs import BindInfo, PodPlacement, PodRequest
-from hived_extender.api.waiting import Certificate
-from hived_extender.api.what_if import PodOutcome, Victim
+from hived_extender.api.waiting import Certificate, PodOutcome, Victim
 from hived_extender.jobs.node_names import Mask
 from hived_extender.jobs.quotas.usage import TOO_LARGE
 from hived_extender.jobs.readings import Reading

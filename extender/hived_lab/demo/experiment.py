@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from hived.values.errors import UserError
-from hived_extender.client.pictures import LETTERS
+from hived_extender.api.pictures import LETTERS
 
 FILE = "experiment.yaml"
 

@@ -15,7 +15,7 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived_extender.api.cells import AffinityGroup, Cell
-from hived_extender.client.inspection import Inspector
+from hived_extender.api.inspection import Inspector
 from hived_extender.jobs.wire import Pod, PodStatus
 from hived_extender.kube.client import PODS, KubeClient
 from hived_extender.machine.notices import CONDITION_TYPE

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import click
 
 from hived_extender.api.cells import Cell
-from hived_extender.client.pictures import BAD, FREE, RESERVED
+from hived_extender.api.pictures import BAD, FREE, RESERVED
 from hived_lab.demo.experiment import Loaded
 from hived_lab.demo.observer import VERBS, WAITING, Moment, Observer, PodHistory
 

@@ -13,7 +13,7 @@ from hived.values.errors import HivedError, UserError
 from hived.values.specs import ClusterSpec, PodRequest
 from hived_config.access import PRIORITY_WORDS
 from hived_config.loader import load_cluster
-from hived_extender.client.inspection import Inspector
+from hived_extender.api.inspection import Inspector
 from hived_extender.groundwork import LOOPBACK
 from hived_extender.jobs.annotations import BIND_INFO, SCHEDULING_SPEC, pod_request, read_spec
 from hived_extender.kube.client import NODES, KubeClient, pod_path

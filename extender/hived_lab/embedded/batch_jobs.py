@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hived_extender.client.moments import parse_time
+from hived_extender.api.inspection import parse_time
 from hived_extender.kube.clocks import timestamp
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import turn_condition

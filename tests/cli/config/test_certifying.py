@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hived_cli import main
-from hived_extender.client.inspection import ConfigClient, Inspector
+from hived_extender.api.inspection import ConfigClient, Inspector
 from hived_extender.kube.client import KubeClient
 from hived_lab.start import Embedded, start_embedded
 from tests.extender.machine.small_cluster import wait_until

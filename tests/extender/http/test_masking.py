@@ -4,8 +4,19 @@ from collections.abc import Mapping
 
 import pytest
 
-from hived_extender.api.waiting import MASKED, Certificate, Holder, IfResult, Job, NodeView, Preempted, Unblock, Why
-from hived_extender.api.what_if import PodOutcome, Victim
+from hived_extender.api.waiting import (
+    MASKED,
+    Certificate,
+    Holder,
+    IfResult,
+    Job,
+    NodeView,
+    PodOutcome,
+    Preempted,
+    Unblock,
+    Victim,
+    Why,
+)
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import Identity
 from hived_extender.http.masking import FAILED_S, MOST_REVIEWS, REMEMBERED_S, Mask, Masking

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.api.history import History
+from hived_extender.api.past import History
 from hived_extender.insight import history as module
 from hived_extender.insight.history import RINGS, HistoryRings
 from hived_extender.insight.store import CORRUPT, Store

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hived_extender.api.history import History
+from hived_extender.api.past import History
 from hived_extender.insight import history
 from hived_extender.insight.history import HistoryRings, Sampler, waiting_causes
 from hived_extender.insight.store import Store

@@ -8,7 +8,7 @@ import pytest
 
 from hived.values.events import Offer
 from hived.values.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
-from hived_extender.api.what_if import PodOutcome, WhatIfArgs
+from hived_extender.api.waiting import PodOutcome, WhatIfArgs
 from hived_extender.jobs.wire import decode_args, encode
 from hived_extender.machine import explaining, what_if
 from hived_extender.machine.certificates import once_others_left

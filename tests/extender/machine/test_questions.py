@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.api.what_if import PodOutcome, WhatIfArgs
+from hived_extender.api.waiting import PodOutcome, WhatIfArgs
 from hived_extender.jobs.wire import decode_args, encode
 from hived_extender.machine import questions
 from hived_extender.machine.apart import compute_apart

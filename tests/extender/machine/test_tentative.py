@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived_extender.api.what_if import PodOutcome
+from hived_extender.api.waiting import PodOutcome
 from hived_extender.jobs.wire import FilterArgs
 from hived_extender.machine.effects import Effect, Now
 from hived_extender.machine.preemptions import PreemptionPolicy

@@ -8,7 +8,7 @@ import pytest
 
 from hived import scheduler
 from hived_config.loader import load_text
-from hived_extender.api.what_if import Victim, WhatIfArgs
+from hived_extender.api.waiting import Victim, WhatIfArgs
 from hived_extender.jobs.wire import decode_args, encode
 from hived_extender.machine import questions
 from hived_extender.machine.what_if import BESIDE

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from hived_extender.api.configuration import ConfigPushArgs
-from hived_extender.client.inspection import ConfigClient, Inspector
+from hived_extender.api.inspection import ConfigClient, Inspector
 from hived_extender.kube.client import KubeClient
 from hived_lab.embedded.nodes import RUN_SECONDS
 from hived_lab.start import Embedded, start_embedded

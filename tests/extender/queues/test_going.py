@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.client.inspection import ConfigClient
+from hived_extender.api.inspection import ConfigClient
 from hived_extender.jobs.quotas.tree import read_tree
 from hived_extender.kube.client import KubeError
 from hived_extender.queues.going import without_quotas

@@ -12,7 +12,7 @@ import pytest
 
 from hived.values.errors import UserError
 from hived_extender.api.configuration import ConfigPushArgs
-from hived_extender.client.inspection import ConfigClient, Inspector, PushAnswer
+from hived_extender.api.inspection import ConfigClient, Inspector, PushAnswer
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.lease import LeaseName
 from hived_extender.reconfiguration import configurations

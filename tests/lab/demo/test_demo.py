@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hived_cli import main
-from hived_extender.client.inspection import Inspector
+from hived_extender.api.inspection import Inspector
 from hived_extender.kube.client import PODS, KubeClient, pod_path
 from hived_lab.demo import runner
 from hived_lab.demo.experiment import experiments_folder

@@ -37,8 +37,8 @@ from hived.cells.topology import NO_CELL
 from hived.life.status import CellStatus
 from hived.values.errors import UserError
 from hived.values.specs import Rules
+from hived_extender.api.pictures import letters
 from hived_extender.api.waiting import FreeCells
-from hived_extender.client.pictures import letters
 from hived_extender.insight.free_cells import free_cells
 from hived_extender.machine.reader import Reader
 

@@ -14,7 +14,7 @@ from flask import Response, request
 
 from hived.values.errors import UserError
 from hived.values.specs import MAX_LEVELS, ClusterSpec
-from hived_extender.api.history import History, Series
+from hived_extender.api.past import History, Series
 from hived_extender.http.pages.site import PREFIX, Site
 from hived_extender.insight.history import MINUTE_S
 from hived_extender.jobs.progress import write_time

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
-from hived_extender.client.moments import parse_time
+from hived_extender.api.inspection import parse_time
 from hived_extender.kube.clocks import timestamp
 from hived_lab.embedded.apiserver import bodies, kinds
 from hived_lab.embedded.apiserver.bodies import ApiError, Body, Cause, view_of

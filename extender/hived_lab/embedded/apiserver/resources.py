@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from hived_extender.client.moments import duration, parse_time
+from hived_extender.api.inspection import duration, parse_time
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import (

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 from flask.testing import FlaskClient
 
-from hived_extender.api.history import History, MetricName, Series
+from hived_extender.api.past import History, MetricName, Series
 from hived_extender.api.waiting import CauseName
 from hived_extender.http.app import create_app
 from hived_extender.http.pages.site import POLICY

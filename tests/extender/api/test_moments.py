@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from hived_extender.client.moments import as_minute, duration, parse_time, seconds_since
+from hived_extender.api.inspection import as_minute, duration, parse_time, seconds_since
 
 
 @pytest.mark.parametrize(

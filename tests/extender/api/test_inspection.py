@@ -7,8 +7,8 @@ import pytest
 
 from hived.values.errors import UserError
 from hived_extender.api.configuration import ConfigPushArgs
+from hived_extender.api.inspection import ConfigClient, Inspector, OlderError
 from hived_extender.api.paths import GROUPS_PATH, group_path, virtual_cluster_path
-from hived_extender.client.inspection import ConfigClient, Inspector, OlderError
 from tests.stub_server import Request, StubServer
 
 ELSEWHERE = "http://hived.example:9096"

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hived_extender.api.cells import Cell
-from hived_extender.client.pictures import cell_picture, legend, letters
+from hived_extender.api.pictures import cell_picture, legend, letters
 
 
 def cell(cell_type: str, address: str, **facts: Any) -> Cell:

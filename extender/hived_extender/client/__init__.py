@@ -1,1 +1,0 @@
-"""Reading the service's own HTTP answers, for commands."""
