@@ -1,19 +1,13 @@
-"""Where in a view a group goes under better rules: as near together as can be, on the fullest cells (rules 18.5, 18.8).
+"""Picks leaves in a view under better rules: near together, on the fullest cells (rules 18.5, 18.8).
 
-A guaranteed group chooses among the cells of its VC by the use of these cells alone. So others have no part in the
-choice, and it is the one that the VC would make in a private cluster. An opportunistic group chooses among physical
-cells: it keeps off cells that a VC has begun to use, as their owner comes first to the rest of them.
+A guaranteed group chooses among the cells of its VC by the use of these cells alone. So other VCs have no influence,
+and the choice is the one that the VC would make in a private cluster. An opportunistic group chooses among physical
+cells: it avoids cells that a VC has begun to use, as their owner takes the rest of them first. Nothing is preempted in
+the view: leaves are free, or the group has no place.
 
-Nobody is preempted in the view: leaves are free, or the group has no place.
-
-The room in a view, cell by cell, and which cell is the best choice for pods of one size (rules 18.5, 18.8).
-
-Cells of a view are nodes, or preassigned cells that are smaller; both are called nodes here.
-
-The node for a single pod: the fullest one that has room, of physical ones the least exposed (rules 18.5, 18.8).
-
-Most nodes of a large VC are equally full: empty, or with no room at all. So equally full nodes are not compared one by
-one. Nodes below the fullest parent come first, and parents are few.
+Cells of a view are nodes, or preassigned cells that are smaller; both are called nodes here. Most nodes of a large VC
+are equally full: empty, or without room. So equally full nodes are not compared one by one: nodes below the fullest
+parent come first, and parents are few.
 """
 
 from typing import NamedTuple
@@ -35,7 +29,7 @@ _CLAIMED, _SOON, BESIDE, _USED = range(1, 5)
 
 
 class Room(NamedTuple):
-    """The facts that a search knows of the cells of a view at node level and above; index is the cell minus `base`.
+    """Free leaves and costs of the cells of a view at node level and above; index is the cell minus `base`.
 
     tops : first cell, number and level of each row of top cells, shape (rows, 3)
     of_free : how exposed free cells of each chain level are, shape (chain levels, 2), see `exposures_of_free`
@@ -52,7 +46,7 @@ class Room(NamedTuple):
 
 @kernel
 def exposures_of_free(t: TopologyArrays, s: Cells, chain: int) -> IntArray:
-    """How soon a VC comes to cells in the free list of each chain level.
+    """How soon a VC will take the free cells of each chain level.
 
     0: some are left over when all claims are met. 1: VCs claim them as a whole. 2: they claim nodes, or have to split
     them. Shape (chain levels, 2): first for cells of which a part is lent, then for others. Cost O(levels), and O(free
@@ -81,8 +75,8 @@ def exposures_of_free(t: TopologyArrays, s: Cells, chain: int) -> IntArray:
 
 @kernel
 def exposure(t: TopologyArrays, s: Cells, cell: int, of_free: IntArray) -> int:
-    """How soon an owner comes to the rest of a physical cell: 4 if he uses it, 3 if he uses cells beside it, else as
-    `exposures_of_free` has it. 0 for virtual cells. Cost O(height).
+    """How soon a VC will take the rest of a physical cell: 4 if it uses that cell, 3 if it uses cells beside it, else
+    as `exposures_of_free` has it. 0 for virtual cells. Cost O(height).
     """
     if t.vc[cell] != NO_CELL:
         return 0
@@ -168,7 +162,7 @@ def survey(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ignore_
 
 @kernel
 def may_have_room(t: TopologyArrays, s: Cells, view: int, wanted: int) -> bool:
-    """Do the top cells of a view have so many leaves that nobody uses? Cost O(top cells)."""
+    """True if the top cells of a view have so many unused leaves. Cost O(top cells)."""
     tops, left = rows_of_tops(t, view), 0
     for row in range(len(tops)):
         for top in range(tops[row, 0], tops[row, 0] + tops[row, 1]):
@@ -180,7 +174,7 @@ def may_have_room(t: TopologyArrays, s: Cells, view: int, wanted: int) -> bool:
 
 @kernel
 def room_of_empty(t: TopologyArrays, s: Cells, room: Room) -> Room:
-    """The room of those preassigned cells that nobody uses and that are not bound, so that any hardware may be theirs.
+    """The room of the preassigned cells that are unused and not bound, so that any hardware may be theirs.
 
     Cost O(nodes).
     """
@@ -199,7 +193,7 @@ def room_of_empty(t: TopologyArrays, s: Cells, room: Room) -> Room:
 
 @kernel
 def _sum_up_all(t: TopologyArrays, room: Room) -> None:
-    """Free leaves and costs of all cells above node level."""
+    """Sum up free leaves and costs of all cells above node level."""
     for row in range(len(room.tops)):
         for level in range(node_level_of(t, room.tops[row, 0]) + 1, room.tops[row, 2] + 1):
             _sum_up(t, room, row, level)
@@ -207,7 +201,7 @@ def _sum_up_all(t: TopologyArrays, room: Room) -> None:
 
 @kernel
 def _sum_up(t: TopologyArrays, room: Room, row: int, level: int) -> None:
-    """Free leaves and costs of the cells of a level, from those of their children."""
+    """Sum up free leaves and costs of the cells of a level from their children."""
     first, count = cells_at(t, room.tops, row, level)
     span = t.child_count[t.chain_level[first]]
     for cell in range(first, first + count):
@@ -232,7 +226,7 @@ def take_room(t: TopologyArrays, room: Room, node: int, count: int) -> None:
 
 @kernel
 def comes_before(t: TopologyArrays, room: Room, one: int, other: int) -> bool:
-    """Is a cell a better choice than another one of its level: of less cost, or else below cells of less cost?"""
+    """True if a cell is a better choice than another of its level: of less cost, or else below cells of less cost."""
     while one != other:
         if room.cost[one - room.base] != room.cost[other - room.base]:
             return bool(room.cost[one - room.base] < room.cost[other - room.base])
@@ -244,7 +238,7 @@ def comes_before(t: TopologyArrays, room: Room, one: int, other: int) -> bool:
 
 @kernel
 def pods_below(t: TopologyArrays, room: Room, cell: int, size: int) -> int:
-    """How many pods of a size the nodes of a cell have room for. Cost O(nodes of the cell)."""
+    """Count the pods of a size that the nodes of a cell have room for. Cost O(nodes of the cell)."""
     first, count = first_below(t, cell, min(node_level_of(t, cell), t.level[cell]))
     pods = np.int64(0)
     for node in range(first, first + count):
@@ -385,7 +379,7 @@ def _has_room(t: TopologyArrays, s: Cells, node: int, size: int) -> bool:
 
 @kernel
 def _is_in_fuller(t: TopologyArrays, s: Cells, one: int, other: int) -> bool:
-    """Of two nodes that are equally full, is one below fuller cells than the other, or else of lower number?"""
+    """True if, of two equally full nodes, one is below fuller cells, or else has the lower number."""
     is_lower = one < other
     one, other = t.parent[one], t.parent[other]
     while one != other:
@@ -423,7 +417,7 @@ def least_exposed_node(
 
 @kernel
 def _is_taken(t: TopologyArrays, s: Cells, cell: int, of_free: IntArray) -> bool:
-    """Does a VC use this cell as a whole, or one above it, so that all cells below are beside cells in use?"""
+    """True if a VC uses this cell as a whole, or one above it, so that all cells below are beside cells in use."""
     return bool(s.bound[cell] != NO_CELL or (s.split[cell] == 0 and exposure(t, s, cell, of_free) >= BESIDE))
 
 
@@ -449,7 +443,7 @@ def _better_below(
 
 @kernel
 def _is_before(t: TopologyArrays, s: Cells, one: int, other: int, of_free: IntArray) -> bool:
-    """Is one node less exposed than another, or equally and fuller, or equally full and below fuller cells?"""
+    """True if one node is less exposed than another, or equally and fuller, or equally full below fuller cells."""
     exposed, exposed_there = exposure(t, s, one, of_free), exposure(t, s, other, of_free)
     if exposed != exposed_there:
         return bool(exposed < exposed_there)
@@ -517,7 +511,7 @@ def pack_closely(
 
 @kernel
 def _free(t: TopologyArrays, s: Cells, leaf: int) -> None:
-    """Have a leaf in use count as free, until that is undone."""
+    """Let a leaf in use count as free, until that is undone."""
     put(s, s.priority, leaf, FREE_PRIORITY)
     cell = leaf
     while cell != NO_CELL:
@@ -561,7 +555,7 @@ def _best_part(t: TopologyArrays, s: Cells, room: Room, wanted: int, most_level:
 
 @kernel
 def _is_in_better(t: TopologyArrays, room: Room, one: int, other: int) -> bool:
-    """Is the node of one cell a better choice than that of another?"""
+    """True if the node of one cell is a better choice than that of another."""
     node_level = node_level_of(t, one)
     while t.level[one] < node_level and t.parent[one] != NO_CELL:
         one = t.parent[one]
@@ -574,7 +568,7 @@ def _is_in_better(t: TopologyArrays, room: Room, one: int, other: int) -> bool:
 def _find_nodes(
     t: TopologyArrays, room: Room, sizes: IntArray, counts: LongArray, most_level: int, nodes: IntArray
 ) -> bool:
-    """A node for each pod, below one cell of the lowest level possible."""
+    """Find a node for each pod, below one cell of the lowest level possible."""
     for level in range(node_level_of(t, room.tops[0, 0]), most_level + 1):
         if _find_below(t, room, level, sizes, counts, nodes):
             return True
@@ -585,7 +579,7 @@ def _find_nodes(
 def _spread_over_tops(
     t: TopologyArrays, s: Cells, room: Room, sizes: IntArray, counts: LongArray, nodes: IntArray
 ) -> bool:
-    """A node for each pod, below several top cells. In a VC empty ones come first, as these can be near each other.
+    """Find a node for each pod, below several top cells; in a VC, empty ones first, as these can be near each other.
 
     Where a part of the hardware is given, its place follows from what others did, and the VC must not look at that.
     """
@@ -604,7 +598,7 @@ def _spread_over_tops(
 
 @kernel
 def _find_below(t: TopologyArrays, room: Room, level: int, sizes: IntArray, counts: LongArray, nodes: IntArray) -> bool:
-    """A node for each pod below the best cell of a level."""
+    """Find a node for each pod below the best cell of a level."""
     tested = np.full(_MOST_TESTED, NO_CELL, np.int32)
     last, wanted = len(sizes) - 1, 0
     for member in range(len(sizes)):
@@ -733,7 +727,7 @@ def _pick(t: TopologyArrays, s: Cells, node: int, wanted: int, leaves: IntArray)
 
 @kernel
 def _unmarked(t: TopologyArrays, s: Cells, cell: int) -> int:
-    """Leaves below a cell that may still be chosen."""
+    """Count the leaves below a cell that may still be chosen."""
     free = 0
     for leaf in range(t.first_leaf[cell], t.first_leaf[cell] + t.leaf_count[t.chain_level[cell]]):
         free += int(s.priority[leaf] == FREE_PRIORITY and s.bad[leaf] == 0 and s.mark[leaf] == 0)
@@ -742,7 +736,7 @@ def _unmarked(t: TopologyArrays, s: Cells, cell: int) -> int:
 
 @kernel
 def _is_tighter(t: TopologyArrays, s: Cells, one: int, other: int, node: int) -> bool:
-    """Does one cell of a node come before another: physical ones that no VC has, the fullest, below the fullest?"""
+    """True if one cell of a node comes before another: physical ones without a VC, fullest, below the fullest."""
     while one != other:
         cost = (int(_is_owned(t, s, one)) << 32) + _unmarked(t, s, one)
         cost_there = (int(_is_owned(t, s, other)) << 32) + _unmarked(t, s, other)
@@ -754,5 +748,5 @@ def _is_tighter(t: TopologyArrays, s: Cells, one: int, other: int, node: int) ->
 
 @kernel
 def _is_owned(t: TopologyArrays, s: Cells, cell: int) -> bool:
-    """Does a VC use this physical cell?"""
+    """True if a VC uses this physical cell."""
     return bool(t.vc[cell] == NO_CELL and s.bound[cell] != NO_CELL)

@@ -1,12 +1,10 @@
-"""Hardware for preassigned cells: near together, and breaking no more than need be (rules 18.6, 18.7).
+"""Hardware for preassigned cells: near together, and breaking as few promised cells as possible (rules 18.6, 18.7).
 
 Any free cells of the right levels may be taken, as long as no level is split more often than VC safety leaves it spare
 (rule 4.3). Splits are made on the free lists on the way; the caller undoes them.
 
-A quick choice comes first: larger wishes first, each on the best cell that will do. Where it has no place for one, the
-search is complete: depth first, with a matching of all wishes that are left before each step.
-
-Preassigned cells that need hardware, and which free cells might be theirs (rules 18.6, 18.7).
+A quick choice comes first: larger wishes first, each on the best cell that fits. If a wish is left without a cell, a
+complete search follows: depth first, with a matching of all remaining wishes before each step.
 """
 
 from typing import NamedTuple
@@ -70,7 +68,7 @@ def order_roots(t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, virtua
 
 @kernel
 def least_wanted(roots: Roots, first: int, end: int) -> int:
-    """The fewest leaves that one of some wishes wants. (`min` of an array needs what a linked library has not.)"""
+    """The fewest leaves that any of some wishes wants (a linked kernel cannot use `min` of an array)."""
     least = int(roots.leaves[first])
     for i in range(first + 1, end):
         least = min(least, int(roots.leaves[i]))
@@ -86,8 +84,8 @@ def first_of_chain(t: TopologyArrays, chain_level: int) -> int:
 
 @kernel
 def count_free(t: TopologyArrays, s: Cells, roots: Roots, suggestion: Suggestion) -> IntArray:
-    """How many free cells of the lowest wished level each cell has below it that may have room; index from the first
-    cell of the chain.
+    """Count the free cells of the lowest wished level below each cell that may have room; index from the first cell of
+    the chain.
 
     A cell that could only be had by a split that VC safety forbids does not count.
     """
@@ -128,7 +126,7 @@ def may_hold(t: TopologyArrays, s: Cells, cell: int, wanted: int, suggestion: Su
 def is_candidate(
     t: TopologyArrays, s: Cells, cell: int, wanted: int, is_whole_wanted: bool, suggestion: Suggestion
 ) -> bool:
-    """Might a free cell hold a wish? If a whole one is wanted, one of which nothing is lent, lost or bad."""
+    """True if a free cell may hold a wish; for a whole one, with no leaf lent, lost or bad."""
     if is_whole_wanted and (s.opportunistic_used[cell] > 0 or s.lost[cell] > 0 or s.bad[cell] == 1):
         return False
     return may_hold(t, s, cell, wanted, suggestion) == 1
@@ -136,7 +134,7 @@ def is_candidate(
 
 @kernel
 def are_enough(t: TopologyArrays, s: Cells, roots: Roots, suggestion: Suggestion) -> bool:
-    """Are there as many cells of each level as it has wishes, each with usable leaves for one by itself?
+    """True if each level has as many cells as wishes, each with enough usable leaves by itself.
 
     If not, there is no need to search. Cost O(nodes), and O(nodes of the wishes) as a rule if there are enough.
     """
@@ -159,7 +157,7 @@ def are_enough(t: TopologyArrays, s: Cells, roots: Roots, suggestion: Suggestion
 
 @kernel
 def _has_leaves(t: TopologyArrays, s: Cells, cell: int, wanted: int, suggestion: Suggestion) -> bool:
-    """Have the usable nodes of a cell so many leaves for a group? Cost O(nodes of the cell)."""
+    """True if the usable nodes of a cell have so many leaves for a group. Cost O(nodes of the cell)."""
     node_level, found = t.node_level[t.chain_of_level[t.chain_level[cell]]], 0
     if t.level[cell] <= node_level:
         return True
@@ -251,7 +249,7 @@ def _place_at(
 
 @kernel
 def _breaks(t: TopologyArrays, s: Cells, roots: Roots, cell: int, lowest: int) -> int:
-    """How many promised levels are broken if only some of the cells below a free cell are taken; 0 if it is split."""
+    """Count the promised levels that are broken if only some cells below a free cell are taken; 0 if it is split."""
     listed = cell
     while listed != NO_CELL and s.free_position[listed] == NO_CELL:
         listed = t.parent[listed]
@@ -280,7 +278,7 @@ def _place_in(t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, area: int, s
 
 @kernel
 def _take_back(s: Cells, roots: Roots, mark: int, spare: LongArray, good_spare: LongArray) -> None:
-    """Undo what was taken since a mark."""
+    """Undo all takes since a mark."""
     undo_writes(s, mark)
     for level in range(len(spare)):
         roots.spare[level], roots.good_spare[level] = spare[level], good_spare[level]
@@ -288,7 +286,7 @@ def _take_back(s: Cells, roots: Roots, mark: int, spare: LongArray, good_spare: 
 
 @kernel
 def _search_in(t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, area: int, suggestion: Suggestion) -> bool:
-    """Place all wishes below one cell, or anywhere, if that can be; a failure changes nothing.
+    """Search all places of the wishes below one cell, or anywhere; a failure changes nothing.
 
     Complete up to a number of steps. Cost O(wishes x cells x leaves of a cell), if there are too few cells for all; up
     to _MOST_STEPS matchings otherwise.
@@ -396,7 +394,7 @@ def _all_candidates(
 def _could_place(
     t: TopologyArrays, s: Cells, roots: Roots, cells: IntArray, fits: IntArray, first: int, suggestion: Suggestion
 ) -> bool:
-    """Has each wish from `first` on a cell of its own among those that are free still, but for splits?"""
+    """True if each wish from `first` on has a cell of its own among those still free, splits aside."""
     left = fits[first:].copy()
     for place in range(len(cells)):
         if not _is_free(t, s, roots, cells[place], suggestion):
@@ -407,7 +405,7 @@ def _could_place(
 
 @kernel
 def _is_free(t: TopologyArrays, s: Cells, roots: Roots, cell: int, suggestion: Suggestion) -> bool:
-    """Might a cell be had: is it listed, or below a listed cell that may be split down to it?"""
+    """True if a cell is listed, or below a listed cell that may be split down to it."""
     listed = cell
     while s.free_position[listed] == NO_CELL:
         listed = t.parent[listed]
@@ -422,7 +420,7 @@ def _is_free(t: TopologyArrays, s: Cells, roots: Roots, cell: int, suggestion: S
 def _is_like_earlier(
     t: TopologyArrays, s: Cells, cells: IntArray, fits: IntArray, number: int, place: int, suggestion: Suggestion
 ) -> bool:
-    """Was a cell in vain for this wish that can change places with this one: beside it, whole and free?"""
+    """True if this wish failed on a cell that can change places with this one: beside it, whole and free."""
     cell = cells[place]
     if t.node[cell] == NO_CELL or not is_whole(s, cell, suggestion):
         return False
@@ -529,7 +527,7 @@ def _take_listed(
 
 @kernel
 def _is_below(t: TopologyArrays, cell: int, area: int) -> bool:
-    """Is a cell below an area, or the area itself? Everything is below NO_CELL."""
+    """True if a cell is below an area, or the area itself. Everything is below NO_CELL."""
     if area == NO_CELL:
         return True
     first = t.first_leaf[area]
@@ -586,7 +584,7 @@ def _source(
 def _count_candidates(
     t: TopologyArrays, s: Cells, area: int, level: int, wanted: int, is_whole_wanted: bool, suggestion: Suggestion
 ) -> int:
-    """How many cells of a chain level below an area might hold a wish. Cost O(these cells)."""
+    """Count the cells of a chain level below an area that may hold a wish. Cost O(these cells)."""
     first, span = first_below(t, area, t.level[area] - t.chain_level[area] + level)
     count = 0
     for cell in range(first, first + span):

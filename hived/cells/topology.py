@@ -2,19 +2,15 @@
 
 All cells share one index space: physical cells first, then virtual ones. Cells come in *forests*: trees of one shape,
 stored level by level, top level first. A chain's physical cells are one forest; so are the preassigned cells that a VC
-has of one chain and level, and so is each pinned cell. Within a level, cells stand in declaration order, therefore
+has of one chain and level, and so is each pinned cell. Forests are regular, so children and addresses that the file
+leaves out are never expanded into objects. Within a level, cells stand in declaration order, therefore
 
     children of `cell`  == first_child[cell] .. first_child[cell] + child_count[chain_level[cell]] - 1
     leaves below `cell` == first_leaf[cell]  .. first_leaf[cell]  + leaf_count[chain_level[cell]] - 1
-    parent[child] == cell   for each of those children
+    parent[child] == cell   for each of these children
 
 A (chain, level) pair has a dense index too, `chain_level = level_offset[chain] + level`; a leaf is level 1. Chains,
 VCs and nodes are numbered in ascending order of their names, which makes index order the canonical order (rule 1.13).
-
-The cells of a cluster, numbered: a forest for each chain, for the preassigned cells of a VC and level, for each pin.
-
-Children and addresses that the file leaves out are never expanded into objects: forests are regular, so a forest is
-its shape and where each of its levels begins.
 """
 
 from bisect import bisect_right
@@ -113,7 +109,7 @@ class Forest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Topology:
-    """Names beside `arrays`: everything a reader of the arrays needs to speak to people."""
+    """Names of cells, chains, VCs and nodes, beside the arrays that kernels read."""
 
     arrays: TopologyArrays
     chains: tuple[Chain, ...]

@@ -1,16 +1,13 @@
-"""Which pod of a group goes where: the complete search over the rows of `capacity`, pod by pod, with backtracking.
+"""Assigns the pods of a group to rows: the complete search over the rows of `capacity`, with backtracking.
 
 Only the final places of pods count. So pods that are alike (one size, the same nodes, one part in every rule) are one
-class. The class that has least to choose from is placed next. If a pod of a class fails in a row, the rest of that
-branch puts none of the class there, nor in like rows. A branch ends as soon as a bound on the pods that fit is too low.
-Rows come first that need nobody to leave, are open, split least, and are fullest.
-
-How much a decision may search before it gives up (rules 12.8, 19.7).
-
-How much room the pods of a search have that are not placed yet: which class comes next, and whether to go on.
+class. The class with the fewest places is placed next. If a pod of a class fails in a row, the rest of that branch puts
+none of the class there, nor in like rows. Rows without victims come first, then open rows, then rows that split least
+and are fullest.
 
 Pods that are alike in size and in their part in rules are of one *kind*: a row has room for as many of each of them.
-A branch of the search ends as soon as any bound here is too low.
+`PodRoom` keeps upper bounds on the room of each kind, and a branch ends as soon as one is too low. `Budget` and `Tries`
+limit the search of a decision (rules 12.8, 19.7).
 """
 
 from dataclasses import dataclass, field
@@ -37,7 +34,7 @@ MOST_IN_A_SEARCH = 256
 
 @dataclass(slots=True)
 class Budget:
-    """How many choices of a kind failed in a decision, and whether a search was given up for it (rule 12.8)."""
+    """The failed choices of each kind in a decision, and a mark if a search was given up for it (rule 12.8)."""
 
     most: int
     count: int = 0
@@ -49,7 +46,7 @@ class Budget:
         self.end = min(self.count + MOST_IN_A_SEARCH, self.most)
 
     def are_over(self) -> bool:
-        """Is this search to be given up?"""
+        """True if this search is to be given up."""
         self.gave_up |= self.count >= self.end
         return self.count >= self.end
 
@@ -71,12 +68,12 @@ class Tries:
 
     @property
     def gave_up(self) -> bool:
-        """Was any search of the decision given up?"""
+        """True if any search of the decision was given up."""
         return self.given_up_after > 0
 
     @property
     def given_up_after(self) -> int:
-        """After how many tries a search was given up, 0 if none was."""
+        """The number of tries after which a search was given up, 0 if none was."""
         own = self.most if self.pods.gave_up or self.domains.gave_up else 0
         return max([own, *(part.given_up_after for part in self._parts)])
 
@@ -113,7 +110,7 @@ class PodRoom:
         self._known_leaves: tuple[int, int] | None = None  # in open rows, in rows that are to be opened
 
     def count(self, number: int, row: int, change: int, *, is_open: bool) -> None:
-        """A pod of a class was put into a row, or taken from it if `change` is -1; the capacity knows already.
+        """Record that a pod of a class was put into a row, or taken from it if `change` is -1, after the capacity did.
 
         is_open : was the row open before?
         """
@@ -157,7 +154,7 @@ class PodRoom:
         return best
 
     def _have_leaves(self) -> bool:
-        """Do the rows that any of the pods may use have as many leaves as all of them want?"""
+        """True if the rows that any of the pods may use have as many leaves as all of them want."""
         if self._known_leaves is None:
             capacity = self._capacity
             leaves = np.where(self._anywhere & capacity.reachable(), capacity.room - capacity.demand, 0)
@@ -165,7 +162,7 @@ class PodRoom:
         return sum(self._known_leaves) >= self._wanted
 
     def _sums(self, kind: Kind, fits: LongArray) -> LongArray:
-        """How many more pods of each class of a kind there is room for by itself; last, of all of them in open rows."""
+        """Sum the room for more pods of each class of a kind by itself; last, of all of them in open rows."""
         known = self._known_sums.get(kind)
         if known is None:  # whole numbers: no threads of a BLAS
             in_open_rows = int(fits[self._unions[kind] & self._capacity.is_open].sum())
@@ -173,7 +170,7 @@ class PodRoom:
         return known
 
     def _may_fit(self, kind: Kind, fits: LongArray, in_open_rows: int, wanted: int) -> bool:
-        """Could so many pods of one kind be placed, by bounds that heed the room left by each rule and each opening?"""
+        """True if so many pods of one kind may fit, by bounds on the room left by each rule and each opening."""
         if in_open_rows >= wanted and not self.limits:
             return True
         fits = fits * self._unions[kind]
@@ -261,7 +258,7 @@ class Place(NamedTuple):
 
 @dataclass(slots=True)
 class _Step:
-    """One pod of the search: its class, where it is, and where no pods of that class go any more."""
+    """One placed pod of the search: its class, its place, and the places closed to that class from then on."""
 
     alike: int
     place: Place | None = None
@@ -336,7 +333,7 @@ class Assignment:
         self._count(step, 1)
 
     def _cannot_fit(self) -> bool:
-        """Can it be proved that the pods have no place, wherever those are that have been placed? Then none has one."""
+        """True if it is proved that the pods have no place, wherever the pods placed so far are."""
         places = [self._lift(step) for step in reversed(self._steps)][::-1]
         if not may_pack(self._capacity, self._classes, self._allowed):
             self._steps.clear()
@@ -394,7 +391,7 @@ class Assignment:
                 keys[row] = min(free, _MOST_FREE) + (evicts << _VICTIM) if free >= size else _NEVER
 
     def _best_place(self, number: int) -> Place | None:
-        """Where the next pod of a class goes: the first row by preference that is not forbidden."""
+        """The place of the next pod of a class: the first row by preference that is not forbidden."""
         capacity, keys = self._capacity, self._keys(number)
         best, least = None, _NEVER
         if self._open_rows is None:
@@ -440,7 +437,7 @@ class Assignment:
         return keys
 
     def _rows_like(self, row: int) -> npt.NDArray[np.intp]:
-        """The rows that nothing tells from one but their number: same parent, room, pods that may use them, domains."""
+        """The rows that differ from one in their number alone: same parent, room, pods that may use them, domains."""
         capacity = self._capacity
         if self._likeness is None:
             domains = [*(limit.domain for limit in self._limits), *(spread.domain for spread in self._spreads)]

@@ -1,13 +1,10 @@
-"""Better rules: a group that did not fit by its first choices fits if there is any place for it (rules 19.1 to 19.6).
+"""Places a group that did not fit by its first choices, if there is any place for it (rules 19.1 to 19.6).
 
-A cheap necessary check comes first, so that waiting for room in the VC costs little. Then larger pods are placed first.
-Next comes the search over all cells of the VC and all hardware behind them: once as bindings are, once without idle
-doomed cells. Where the VC combines cells, pods may also be over several of them.
-
-Gangs of pods of several sizes in one view: larger pods first, each on the fullest node that has room (rule 19.2).
-
-The reference places smaller pods first and never returns to a node. So small pods can take the only room of a large
-one. Both look at the cells of the VC alone, not at the hardware behind them.
+A cheap necessary check comes first, so that waiting for room in the VC costs little. Then gangs of several sizes are
+tried with larger pods first, each on the fullest node that has room (rule 19.2): the reference places smaller pods
+first, and these can take the only room of a large one. Next comes the search over all cells of the VC and all hardware
+behind them: once as bindings are, once without idle doomed cells. If the VC combines cells, a pod may also be spread
+over several of them.
 """
 
 from collections.abc import Sequence
@@ -34,7 +31,7 @@ from hived.values.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 
 @kernel
 def _is_idle_doomed(t: TopologyArrays, s: Cells, cell: int) -> bool:
-    """Is a node of a view bound only by a doomed cell that nobody uses, so that other hardware may take its place?"""
+    """True if a node of a view is bound only by an unused doomed cell, so that other hardware may replace it."""
     if t.vc[cell] == NO_CELL or s.bound[t.root[cell]] == NO_CELL or s.priority[t.root[cell]] >= MIN_GUARANTEED_PRIORITY:
         return False
     return bool(s.doomed_position[s.bound[t.root[cell]]] != NO_CELL)
@@ -45,7 +42,7 @@ def could_hold(
     t: TopologyArrays, s: Cells, view: int, priority: int, sizes: IntArray, counts: LongArray, suggested: BoolArray,
     ignore_suggested: bool, combines: bool,
 ) -> bool:  # fmt: skip
-    """Does a view have room for the pods of each size by themselves, and leaves for all of them?
+    """True if a view has room for the pods of each size by themselves, and leaves for all of them.
 
     If not, no choice of cells and hardware can help. Nodes bound to bad or not suggested hardware do not count.
 
@@ -164,7 +161,7 @@ least are made."""
 def fit_completely(
     state: State, request: Request, views: Sequence[int], offer: Offer | None, tries: Tries
 ) -> Placement | KnownWait:
-    """Any place for a group in its views; if there is none, what else there is to say, which is remembered.
+    """Find any place for a group in its views; without one, return and remember the reason.
 
     offer : None if the request says which nodes will do
 
@@ -190,7 +187,7 @@ def fit_completely(
 def _search(
     state: State, request: Request, views: Sequence[int], offer: Offer | None, tries: Tries
 ) -> tuple[Placement | None, bool]:  # fmt: skip
-    """Any place for a group in its views, and whether `combine: true` would give it one."""
+    """Find any place for a group in its views; and tell if `combine: true` would give it one."""
     would_combine = False
     for view in views:
         if _could_hold(state, request, view, combines=False):
@@ -217,7 +214,7 @@ def tries_for(state: State) -> Tries:
 
 
 def given_up(tries: int) -> str:
-    """The words of a reason for a search that was given up after so many tries; "" for 0, where none was."""
+    """The part of a reason that tells after how many tries the search was given up; "" for 0."""
     return f"; the search was given up after {tries} tries" if tries else ""
 
 
@@ -230,7 +227,7 @@ def explain(reason: str, outcome: KnownWait) -> Wait:
 
 
 def fit_without_doomed(state: State, request: Request, view: int, offer: Offer, tries: Tries) -> Placement | None:
-    """`fit_offered`; if that finds none, once more without the doomed cells of the chain that nobody uses (rule 19.3).
+    """`fit_offered`; if that fails, once more without the unused doomed cells of the chain (rule 19.3).
 
     These are bound only to show bad hardware. Carrying the placement out releases those in the way, so it finds the
     same state.
@@ -262,7 +259,9 @@ def _fit_below_node(state: State, request: Request, view: int, offer: Offer) -> 
 
 
 def _fit_descending(state: State, request: Request, view: int) -> Placement | None:
-    """A gang of several sizes and no wish with larger pods first, where nobody of the VC has to leave (rule 19.2)."""
+    """Place a gang of several sizes without a topology wish, larger pods first, without preemption in the VC (rule
+    19.2).
+    """
     spec = request.pod.spec
     if len(request.sizes) == 1 or spec.within_cell or not spec.within_is_required:
         return None

@@ -1,11 +1,10 @@
-"""Which pods of a group are alike for Kubernetes' offer: a search places one class after the other, not pod by pod.
+"""Classes of pods that are alike for Kubernetes' offer, and a proof that they cannot all be placed (rule 19.8).
 
-A cheap proof that pods of several sizes cannot all be placed, whichever goes where (rule 19.8).
-
-Pods of each size by themselves may have room, and all pods may have leaves enough, and still they may not fit: two pods
-of 5 leaves need two nodes of 8, which leaves room for pods of 3 alone. So each size is given a *weight*. Pods fit only
-if no more weight is asked for than the rows can hold, each as much as any choice of pods that fits into it. That holds
-for any weights, so some that often prove it are tried. They are dual feasible functions, as of bin packing.
+A search places one class after the other, not pod by pod. A cheap proof comes first. Pods of each size by themselves
+may have room, and all pods leaves enough, and still they may not fit: two pods of 5 leaves need two nodes of 8, which
+leaves room for pods of 3 alone. So each size is given a *weight*. Pods fit only if their weight together is at most the
+sum over rows of the largest weight that fits into each. That holds for any weights; some that often prove it are tried.
+They are dual feasible functions, as for bin packing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +22,7 @@ Kind = tuple[int, tuple[int, ...], tuple[bool, ...]]
 
 
 class PodClass(NamedTuple):
-    """Pods of a group of which each could take the place of any other."""
+    """Pods of a group that can take each other's places."""
 
     size: int
     weights: tuple[int, ...]  # in each `Limit`
@@ -64,7 +63,7 @@ _Weights = tuple[int, ...]  # of each size
 
 
 def may_pack(capacity: Capacity, classes: Sequence[PodClass], allowed: BoolArray) -> bool:
-    """Might all pods of some classes be placed together? If not, they cannot.
+    """False if it is proved that the pods of some classes cannot all be placed together.
 
     allowed : shape (classes, rows); rules between pods are not asked
 

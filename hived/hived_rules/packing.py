@@ -1,11 +1,8 @@
-"""Which nodes, then which leaf cells, for a gang (rules 6).
+"""Picks nodes, then leaf cells, for a gang (rules 6).
 
-The same code serves a VC's virtual cells and the opportunistic view of a chain.
-
-Physical cells below which a group could be near together: how many leaves each has free, how many cells it would
-break there, and which cells are alike.
-
-A cell is broken if nobody used it before, and the group uses it in part.
+The same code serves a VC's virtual cells and the opportunistic view of a chain. A group that is to be near together
+is placed below one physical cell: `cells_of` counts the free leaves of each, and `DeadEnds` skips cells just like one
+that has failed. A cell is broken if it was unused before, and the group uses it in part.
 """
 
 from typing import NamedTuple
@@ -32,7 +29,7 @@ _UNLIKE = -1  # in place of a kind: a cell that is like no other
 
 
 class Request(NamedTuple):
-    """A new group as the kernels want it."""
+    """A new group, as arrays for kernels."""
 
     pod: PodRequest
     sizes: IntArray
@@ -46,7 +43,7 @@ class Request(NamedTuple):
 
     @property
     def is_guaranteed(self) -> bool:
-        """Does it go through a VC (rule 7.11)?"""
+        """True if the group goes through a VC (rule 7.11)."""
         return self.pod.spec.priority >= MIN_GUARANTEED_PRIORITY
 
     @property
@@ -56,7 +53,7 @@ class Request(NamedTuple):
 
 
 def broken_above(state: State, cells: IntArray, wanted: int) -> IntArray:
-    """How many of each cell and its ancestors nobody uses, and would be used in part by so many leaves below it.
+    """Count, for each cell, the unused cells at and above it that so many leaves below it would use in part.
 
     cells : of one level. Cost O(cells of that level).
     """
@@ -76,7 +73,7 @@ def broken_above(state: State, cells: IntArray, wanted: int) -> IntArray:
 
 
 def broken_below(state: State, leaves: IntArray, level: int) -> int:
-    """How many cells below a level nobody uses, and would be used in part by these leaves."""
+    """Count the unused cells below a level that these leaves would use in part."""
     arrays = state.arrays
     broken, cells, counts = 0, leaves, np.ones(len(leaves), np.int64)
     for _ in range(2, level):
@@ -133,7 +130,7 @@ def leaf_beside(state: State, spec: PodSpec) -> int:
 
 
 class DeadEnds:
-    """Cells below which a group fits in no way, whoever stays or leaves there, and all cells just like one of these.
+    """Cells below which a group has no place even if every user leaves, and all cells just like one of these.
 
     Good for one view, and for one state: what is tried in between must be undone.
     """
@@ -162,14 +159,14 @@ class DeadEnds:
         return has_others
 
     def among(self, cells: IntArray, attempt: Attempt) -> BoolArray:
-        """Which of these cells of one level are dead ends for an attempt?"""
+        """Mask the cells of one level that are dead ends."""
         level = int(self._state.arrays.chain_level[cells[0]]) if len(cells) else 0
         dead = self._dead.get((level, attempt))
         return np.zeros(len(cells), np.bool_) if dead is None else dead[cells - self._state.arrays.level_base[level]]
 
 
 def _kinds(state: State, request: Request, chain_level: int) -> npt.NDArray[np.int64]:
-    """A number for each cell of a level, equal for cells that nothing but their place tells apart.
+    """Number the cells of a level; cells that differ in their place alone have equal numbers.
 
     These are unused, healthy, whole, and at or below free cells of one level, with the same nodes suggested. A way to
     place a group below one of them is one below each.
@@ -210,14 +207,14 @@ _USED = int(CellState.USED)
 
 @kernel
 def is_elastic(t: TopologyArrays, s: Cells, leaf: int) -> bool:
-    """Is a leaf, physical or virtual, used by an elastic group and not reserved?"""
+    """True if an elastic group uses this leaf, physical or virtual, and it is not reserved."""
     physical = physical_of(t, s, leaf)
     return physical != NO_CELL and s.elastic[physical] == 1 and s.state[physical] == _USED
 
 
 @kernel
 def free_leaves(t: TopologyArrays, s: Cells, cell: int, priority: int, only_elastic: bool) -> int:
-    """Leaves below a cell that a pod of this priority may take: leaves whose own priority is lower (rule 6.7).
+    """Count the leaves below a cell that a pod of this priority may take: leaves of lower priority (rule 6.7).
 
     only_elastic : of used leaves, take only leaves of elastic groups
 
@@ -383,7 +380,7 @@ def place_group(
     t: TopologyArrays, s: Cells, view: int, priority: int, has_elastic: bool, sizes: IntArray, counts: LongArray,
     suggested: BoolArray, ignore_suggested: bool, leaves: IntArray,
 ) -> tuple[int, int]:  # fmt: skip
-    """Place a whole gang in a view: first without preempting anybody, then at its own priority (rules 6.6, 15.1).
+    """Place a whole gang in a view: first without preemption, then at its own priority (rules 6.6, 15.1).
 
     has_elastic : are there elastic groups? Then, between the two, it is tried to preempt nobody but them.
 

@@ -1,11 +1,8 @@
-"""Virtual cells that need hardware, as trees, and the physical cells that may stand behind them (rules 7.1, 7.4, 7.5).
+"""Virtual cells that need hardware, and their matching with physical cells (rules 7.1, 7.4, 7.5, 7.8).
 
 The virtual leaves of a placement that are not bound yet form trees of cells to bind, here *wishes*. A wish at the top
-is a preassigned cell, or a child of a bound cell.
-
-Matching of wishes with physical cells of their level, and of the trees below both (rule 7.8).
-
-Each level is a bipartite matching, first in lexicographic order, so the search is complete and polynomial.
+is a preassigned cell, or a child of a bound cell. Wishes are matched with physical cells level by level. Each level is
+a bipartite matching, first in lexicographic order, so the search is complete and polynomial.
 
 A cell that is usable at or below node level has only usable cells below it, unless some of its leaves are lost: an
 unbound cell has no bound descendants, and a node is healthy and suggested as a whole. So fitting needs a proof above
@@ -42,7 +39,7 @@ class Wishes(NamedTuple):
 
 
 class Suggestion(NamedTuple):
-    """Which nodes may be used, and the cell below or above which all that is bound shall be; NO_CELL: anywhere.
+    """The nodes that may be used, and the cell below or above which all bound cells shall be; NO_CELL: anywhere.
 
     spares : shall leaves in opportunistic use be left alone?
     is_sound : shall new preassigned cells have no bad leaf, used or not, and leave good cells for all claims?
@@ -57,7 +54,7 @@ class Suggestion(NamedTuple):
 
 @kernel
 def no_wishes(t: TopologyArrays, virtual: IntArray) -> Wishes:
-    """No wishes yet, with room for those of some virtual leaves."""
+    """An empty `Wishes` with room for some virtual leaves."""
     size = 0
     for leaf in virtual:
         size += t.level[t.root[leaf]]
@@ -143,7 +140,7 @@ def _append_child(w: Wishes, parent: int, child: int) -> None:
 
 @kernel
 def is_usable(t: TopologyArrays, s: Cells, cell: int, suggestion: Suggestion) -> bool:
-    """May a virtual cell be bound to this physical cell? (rule 7.5) Cost O(nodes of the cell)."""
+    """True if a virtual cell may be bound to this physical cell (rule 7.5). Cost O(nodes of the cell)."""
     if s.bound[cell] != NO_CELL:
         return False
     if suggestion.within != NO_CELL and not overlap(t, cell, suggestion.within):
@@ -167,7 +164,7 @@ def is_usable(t: TopologyArrays, s: Cells, cell: int, suggestion: Suggestion) ->
 
 @kernel
 def is_whole(s: Cells, cell: int, suggestion: Suggestion) -> bool:
-    """Is every leaf below a usable cell at or below node level usable?"""
+    """True if every leaf below a usable cell at or below node level is usable."""
     return bool(s.lost[cell] == 0 and not (suggestion.spares and s.opportunistic_used[cell] > 0))
 
 
@@ -266,7 +263,7 @@ def _are_whole(s: Cells, cells: IntArray, suggestion: Suggestion) -> bool:
 def fit_matrix(
     t: TopologyArrays, s: Cells, w: Wishes, wishes: IntArray, candidates: IntArray, suggestion: Suggestion
 ) -> IntArray:
-    """Which of `wishes` fits which of `candidates`, all at one level: shape (wishes, candidates), 1 where it fits.
+    """Match each of `wishes` with each of `candidates` of one level: shape (wishes, candidates), 1 where it fits.
 
     Worked out from the nodes upwards: a wish fits a usable cell whose children its children match. At node level and
     below, that needs to be looked at only where leaves are lost.
@@ -289,7 +286,7 @@ def fit_matrix(
 
 @kernel
 def _fit_usable(t: TopologyArrays, s: Cells, rows: IntArray, cells: IntArray, suggestion: Suggestion) -> IntArray:
-    """Every wish fits every usable cell."""
+    """Let every wish fit every usable cell."""
     fits = np.zeros((len(rows), len(cells)), np.int32)
     for column in range(len(cells)):
         if is_usable(t, s, cells[column], suggestion):
@@ -322,7 +319,7 @@ def _fits_in_part(t: TopologyArrays, s: Cells, w: Wishes, wish: int, cell: int, 
 def _fit_parents(
     t: TopologyArrays, s: Cells, w: Wishes, rows: IntArray, cells: IntArray, below: IntArray, suggestion: Suggestion
 ) -> IntArray:
-    """Which of `rows` fits which of `cells`, if `below` says so of their children, in order."""
+    """Find the `cells` that fit each of `rows`, if `below` says so of their children, in order."""
     fits = np.zeros((len(rows), len(cells)), np.int32)
     span = t.child_count[t.chain_level[cells[0]]]
     child_row = 0

@@ -1,23 +1,21 @@
 """The decorators of kernels, and the way in which each process runs them.
 
 `@kernel` marks a function that other kernels call; `@entry_kernel` marks one that Python calls, with the types that its
-annotations say. `@shared_kernel` marks a `@kernel` with so much code that numba shall not copy it into each caller.
+annotations say. `@shared_kernel` marks a `@kernel` with so much code that numba shall not copy it into each caller. A
+parameter is a block, a one-dimensional contiguous array, an `int` of 64 bits or a `bool`.
+
 Kernels are written in the part of Python that numba compiles, and run in one of three ways, with equal results:
 
-- *linked*: machine code of the library that was made when hived was built (`linked`). Neither numba nor LLVM is there.
+- *linked*: machine code of the library that was made when hived was built (`linked`). Neither numba nor LLVM is loaded.
 - *compiled*: by numba, in a running process, and then kept on disk (`compiling`).
-- *plain*: as the Python that they are; with NUMBA_DISABLE_JIT=1, and until compiled ones are there.
+- *plain*: as Python; with NUMBA_DISABLE_JIT=1, and until compiled kernels are ready.
 
-Python code sees the plain function of a `@kernel` in every process, and may call it where it asks rarely. An entry
-kernel is either the library's own function, or an `EntryKernel`, whose target may be exchanged between two calls.
+Python code sees the plain function of a `@kernel` in every process, and may call it where that is rare. An entry kernel
+is either the library's own function, or an `EntryKernel`, whose target may be exchanged between two calls.
 
 Two rules for kernels: no recursion (numba crashes when it loads a cached recursive kernel), and every write to
-`State.cells.memory` goes through `journal.put`. Kernels may call kernels of other files; those of other packages call
+`State.cells.memory` goes through `journal.put`. Kernels may call kernels of other files; kernels of other packages call
 only kernels of their own file.
-
-The types of a kernel's arguments, as its annotations say them; whatever compiles kernels goes by these.
-
-A parameter is a block, a one-dimensional contiguous array, an `int` of 64 bits or a `bool`.
 """
 
 from collections.abc import Callable
@@ -56,7 +54,6 @@ class EntryKernel:
         update_wrapper(self, function)
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run it."""
         return self.target(*arguments)
 
 
@@ -87,17 +84,17 @@ def entry_kernel(function: Kernel) -> Kernel:
 
 
 def is_plain(entry: Callable[..., Any]) -> bool:
-    """Whether an entry kernel runs as plain Python at present."""
+    """True if an entry kernel runs as plain Python at present."""
     return IS_INTERPRETED or (isinstance(entry, EntryKernel) and entry.target is entry.function)
 
 
 def has_plain_kernels() -> bool:
-    """Whether any entry kernel of the modules imported so far runs as plain Python at present."""
+    """True if any entry kernel of the modules imported so far runs as plain Python at present."""
     return IS_INTERPRETED or any(map(is_plain, EXCHANGEABLE))
 
 
 def kernels_in_use() -> str:
-    """Which kernels run: `linked (avx2)`, `compiled` or `plain`.
+    """The kind of kernels that run: `linked (avx2)`, `compiled` or `plain`.
 
     A library may lack some, of a module that was edited since: `linked (avx2), 2 of 24 plain`.
     """
@@ -122,7 +119,7 @@ class Parameter:
 
     @property
     def is_array(self) -> bool:
-        """Whether it is a single array."""
+        """True for a single array."""
         return isinstance(self.kind, np.dtype)
 
 

@@ -1,13 +1,12 @@
-"""Giving leaf cells to groups and taking them back, one leaf or one whole group at a time (rules 9).
+"""Gives leaf cells to groups and takes them back, one leaf or one whole group at a time (rules 9).
 
 The order of the steps for one leaf is behaviour: allocate = virtual priority, physical priority, binding, preassigned
 cell, then the state; release = virtual priority, unbinding, preassigned cell, physical priority, then the state.
 Arrays of leaves may hold NO_CELL: leaves that are not configured any more.
 
-A group that was placed as a whole goes on as other groups, mostly of one pod each (rules 15.3, 15.6).
-
-So the pods of a gang start together, and yet one of them can end, be replaced or be preempted like any other pod. A
-stand-in for pods to come gives them its cells, some at a time.
+A group that was placed as a whole can be split into others, mostly of one pod each (rules 15.3, 15.6). So the pods of
+a gang start together, and each can still end, be replaced or be preempted by itself. A stand-in for later pods gives
+them its cells, some at a time.
 """
 
 from collections.abc import Sequence
@@ -83,7 +82,7 @@ def set_priority(t: TopologyArrays, s: Cells, leaf: int, priority: int) -> None:
 
 @kernel
 def count_opportunistic(t: TopologyArrays, s: Cells, leaf: int, change: int) -> None:
-    """Count a physical leaf in or out of opportunistic use, up to the root."""
+    """Add a physical leaf to the opportunistic use of its ancestors, or subtract it."""
     if s.elastic[leaf] == 1:
         _count_elastic(t, s, leaf, change)
     while leaf != NO_CELL:
@@ -94,7 +93,7 @@ def count_opportunistic(t: TopologyArrays, s: Cells, leaf: int, change: int) -> 
 
 @kernel
 def _count_elastic(t: TopologyArrays, s: Cells, leaf: int, change: int) -> None:
-    """Count a physical leaf in or out of opportunistic use by an elastic group, up to the root."""
+    """Add a physical leaf to the use of its ancestors by elastic groups, or subtract it."""
     while leaf != NO_CELL:
         put(s, s.elastic_lent, leaf, s.elastic_lent[leaf] + change)
         leaf = t.parent[leaf]
@@ -102,7 +101,7 @@ def _count_elastic(t: TopologyArrays, s: Cells, leaf: int, change: int) -> None:
 
 @kernel
 def use_leaf(t: TopologyArrays, s: Cells, leaf: int, group: int, elastic: int) -> None:
-    """Note which group uses a leaf, if any, and whether that is elastic."""
+    """Record the group that uses a leaf, NO_GROUP for none, and if it is elastic."""
     put(s, s.using, leaf, group)
     if s.elastic[leaf] != elastic:
         put(s, s.elastic, leaf, elastic)
@@ -248,7 +247,7 @@ def occupy_reserved(t: TopologyArrays, s: Cells, physical: IntArray, group: int,
 
 @entry_kernel
 def hand_over(t: TopologyArrays, s: Cells, physical: IntArray, group: int, elastic: int) -> None:
-    """Used leaves go on in the use of another group of the same VC and priority."""
+    """Give Used leaves to another group of the same VC and priority."""
     for leaf in physical:
         if leaf != NO_CELL:
             use_leaf(t, s, leaf, group, elastic)
@@ -256,7 +255,7 @@ def hand_over(t: TopologyArrays, s: Cells, physical: IntArray, group: int, elast
 
 @entry_kernel
 def downgrade_groups(t: TopologyArrays, s: Cells, physical: IntArray) -> None:
-    """Lazily preempt groups: their Used leaves leave the VC and stay in opportunistic use (rules 8.7, 8.8)."""
+    """Preempt groups lazily: their Used leaves leave the VC and stay in opportunistic use (rules 8.7, 8.8)."""
     for leaf in physical:
         if leaf != NO_CELL and s.state[leaf] == _USED and s.priority[leaf] >= MIN_GUARANTEED_PRIORITY:
             vc = t.vc[s.bound[leaf]]
@@ -294,7 +293,7 @@ def split_group(state: State, name: str, pods: Sequence[PodRequest], slots: Slot
 
 
 def _add(state: State, group: Group, pod: PodRequest, slots: Sequence[int], info: BindInfo) -> Group:
-    """The new group of a pod, which holds the first slot of its size."""
+    """Add the new group of a pod, and seat the pod in the first slot of its size."""
     ranges = [leaf_range(group.members, slot) for slot in slots]
     physical = np.concatenate([group.physical[leaves] for leaves in ranges])
     virtual = None if group.virtual is None else np.concatenate([group.virtual[leaves] for leaves in ranges])
@@ -306,7 +305,7 @@ def _add(state: State, group: Group, pod: PodRequest, slots: Sequence[int], info
 
 
 def _check_pods(state: State, group: Group, pods: Sequence[PodRequest], slots: Slots) -> None:
-    """Raise UserError unless the pods' groups can have these slots of a group."""
+    """Raise UserError unless the pods' groups can take these slots of a group."""
     refused = f"affinity group {group.name} cannot be split:"
     sizes = _sizes(group.members)
     if len(pods) != len(slots):
@@ -341,7 +340,7 @@ def _by_size(placements: Sequence[PodPlacement], members: Sequence[MemberSpec]) 
 
 
 def split_bind_info(info: BindInfo, pods: Sequence[PodRequest], slots: Slots = ()) -> list[BindInfo]:
-    """For each pod that brings a group when one is split, as in `GroupSplit`, its bind info in that group."""
+    """The bind info of each pod that brings a group in a `GroupSplit`."""
     placements = [placement for member in info.members for placement in member]
     found = []
     for pod, own in zip(pods, slots or [(slot,) for slot in range(len(placements))], strict=False):

@@ -1,17 +1,15 @@
-"""Bad hardware: which cells are bad, and how their VCs see it (rules 10).
+"""Bad hardware: bad nodes, lost leaves, and how their VCs see them (rules 10, 14).
 
-Leaves that are bad singly: which of a node's leaves are lost, and the effect on cells and VCs.
+A lost leaf is unavailable although its node is healthy; the other leaves of the node can be used. Only its health
+tells it from the leaf of a bad node: cells above it are bad. A cell that is bad in part does not count for the promise
+of a cell of its type to a VC (rule 10.5). So a VC that is promised whole nodes is doomed to a node with lost leaves
+once only bad nodes are left. That node is bound like any other, its VC sees the bad leaves, and its pods use the
+others. Healing takes the same steps back. Three things are particular:
 
-A lost leaf cannot be had although its node is healthy; the other leaves of the node can. Nothing but its health tells
-it from the leaf of a bad node: cells above it are bad. A cell that is bad in part does not count for the promise of a
-cell of its type to a VC (rule 10.5). A VC that is promised whole nodes is therefore doomed to a node with lost leaves
-once only such nodes are left; the node is then bound like any other, its VC sees which leaves are bad, and its pods use
-the others. Healing takes the same steps back. Three things are particular:
-
-- Where a doomed cell has to be chosen, the least bad one is bound, and the worst one released (`doomed`).
-- A free cell can become less bad and stay bad, and a doomed one worse. So once a node's health changed, a doomed cell
-  that nobody uses is exchanged for a free bad one with fewer bad leaves. One of the two is above or below the node.
-- Which leaves are lost is often not known, only how many: they are chosen here.
+- The least bad cell is doomed first, and the worst one released first (`doomed`).
+- A free cell can become less bad and stay bad, and a doomed one worse. So when a node's health changes, an unused
+  doomed cell is exchanged for a free bad one with fewer bad leaves. One of the two is above or below the node.
+- Often only the number of lost leaves is known: `choose_lost` picks them.
 """
 
 from collections import Counter
@@ -34,7 +32,7 @@ from hived.values.specs import FREE_PRIORITY, MIN_GUARANTEED_PRIORITY
 
 @entry_kernel
 def set_node_health(t: TopologyArrays, s: Cells, nodes: IntArray, bad: int) -> None:
-    """Nodes turned bad (1) or healthy (0), one after the other: their leaves in canonical order (rules 10.1, 10.3).
+    """Turn nodes bad (1) or healthy (0), one by one, their leaves in canonical order (rules 10.1, 10.3).
 
     A node that was so already is left alone, and so are lost leaves, which are bad in either case.
     Cost O(leaves of the nodes x (height + VCs)).
@@ -55,7 +53,7 @@ def set_node_health(t: TopologyArrays, s: Cells, nodes: IntArray, bad: int) -> N
 
 @kernel
 def set_leaf_bad(t: TopologyArrays, s: Cells, leaf: int) -> None:
-    """A leaf turned bad: mark it and its ancestors, then list or bind them, ancestors first (rules 10.4, 10.9)."""
+    """Turn a leaf bad: mark it and its ancestors, then list or bind them, ancestors first (rules 10.4, 10.9)."""
     top = leaf
     cell = leaf
     while cell != NO_CELL and s.bad[cell] == 0:
@@ -73,7 +71,7 @@ def set_leaf_bad(t: TopologyArrays, s: Cells, leaf: int) -> None:
 
 @kernel
 def set_leaf_healthy(t: TopologyArrays, s: Cells, leaf: int) -> None:
-    """A leaf healed: it, then each ancestor whose children are all healthy (rules 10.10, 10.11)."""
+    """Heal a leaf, then each ancestor whose children are all healthy (rules 10.10, 10.11)."""
     cell = leaf
     while cell != NO_CELL and s.bad[cell] == 1 and not _has_bad_child(t, s, cell):
         _write_health(t, s, cell, 0)
@@ -87,7 +85,7 @@ def set_leaf_healthy(t: TopologyArrays, s: Cells, leaf: int) -> None:
 
 @kernel
 def _drop_binding_of_bad_cell(t: TopologyArrays, s: Cells, cell: int) -> None:
-    """A healed cell that nobody uses was bound only to be seen; a doomed one in real use is now an ordinary one."""
+    """Unbind a healed cell that was bound only to be shown; a doomed one in use becomes ordinary."""
     virtual = s.bound[cell]
     is_doomed = s.doomed_position[cell] != NO_CELL
     slot = t.vc[virtual] * len(t.child_count) + t.chain_level[cell]
@@ -120,7 +118,7 @@ def _write_health(t: TopologyArrays, s: Cells, cell: int, bad: int) -> None:
 
 @kernel
 def note_path(t: TopologyArrays, s: Cells, cell: int) -> None:
-    """Have the views look anew at a physical cell, its ancestors, and the cells bound to them."""
+    """Have the views sort a physical cell, its ancestors, and the cells bound to them anew."""
     while cell != NO_CELL:
         note_change(t, s, cell)
         if s.bound[cell] != NO_CELL:
@@ -130,7 +128,7 @@ def note_path(t: TopologyArrays, s: Cells, cell: int) -> None:
 
 @entry_kernel
 def catch_up_after_plan(t: TopologyArrays, s: Cells) -> None:
-    """Do the work that a plan put off: show hidden bad cells, then check doomed ones, levels top down (rule 10.13).
+    """Do the work that a plan postponed: show hidden bad cells, then check doomed ones (rule 10.13).
 
     Does nothing while another plan is still open. Cost O(levels x VCs), and O(cells) of a chain with hidden cells.
     """
@@ -168,7 +166,7 @@ Rank = tuple[bool, bool, int, bool]
 
 
 def lose_leaves(state: State, node: int, event: LeavesLost) -> None:
-    """So many leaves of a type on a node are lost from now on, earlier losses included (rule 14.1).
+    """Set how many leaves of a type on a node are lost, earlier losses included (rule 14.1).
 
     A count beyond the node's means all leaves; leaf types and devices that are not configured are ignored. Cost
     O(leaves of the node x height) and `choose_lost`; nothing more if these leaves are lost already.
@@ -189,7 +187,7 @@ def lose_leaves(state: State, node: int, event: LeavesLost) -> None:
 
 
 def choose_lost(state: State, leaves: list[int], known: list[int], count: int) -> list[int]:
-    """The lost leaves of a node: the known ones, and others until there are `count`, where it hurts least (rule 14.3).
+    """Choose the lost leaves of a node: the known ones, then others up to `count` that hurt least (rule 14.3).
 
     Unused leaves come before used ones: nobody else has a device that a pod of ours runs on. Of these, leaves that are
     lost already, so that the same event again moves nothing; then leaves of lowest priority; then free ones before
@@ -215,7 +213,7 @@ def choose_lost(state: State, leaves: list[int], known: list[int], count: int) -
 
 
 def _rank(state: State, leaf: int) -> Rank:
-    """How much it hurts to lose a leaf: (is used, is not lost yet, priority, is in a cell that a VC has)."""
+    """Rank a leaf by how much its loss hurts: (is used, is not lost yet, priority, is in a cell that a VC has)."""
     cells, cell = state.cells, leaf
     while cell != NO_CELL and cells.free_position[cell] == NO_CELL:
         cell = int(state.arrays.parent[cell])
@@ -236,7 +234,7 @@ def _cells_above(state: State, leaf: int) -> list[int]:
 
 @entry_kernel
 def set_lost(t: TopologyArrays, s: Cells, lost: IntArray, healed: IntArray) -> None:
-    """Leaves are lost, or not lost any more, in canonical order; leaves of bad nodes stay bad (rule 14.2).
+    """Lose leaves, or restore them, in canonical order; leaves of bad nodes stay bad (rule 14.2).
 
     All are counted first, so that dooming meanwhile goes by the outcome. Cost O(leaves x (height + VCs)).
     """
@@ -254,7 +252,7 @@ def set_lost(t: TopologyArrays, s: Cells, lost: IntArray, healed: IntArray) -> N
 
 @kernel
 def _count_lost(t: TopologyArrays, s: Cells, leaf: int, change: int) -> None:
-    """Count a leaf in or out of the lost ones, up to the root."""
+    """Add a leaf to the lost ones of its ancestors, or subtract it."""
     note_path(t, s, leaf)
     cell = leaf
     while cell != NO_CELL:
@@ -268,7 +266,7 @@ def _count_lost(t: TopologyArrays, s: Cells, leaf: int, change: int) -> None:
 
 @entry_kernel
 def exchange_doomed(t: TopologyArrays, s: Cells, node: int) -> None:
-    """Once a node's health changed: give VCs free bad cells for worse doomed ones, where leaves are lost (rule 14.5).
+    """After a change of a node's health, exchange doomed cells for less bad free ones (rule 14.5).
 
     Looked at are the cells above and below the node, levels top down: a free one may take the place of the worst doomed
     one that nobody uses, VCs ascending; a doomed one may have its place taken by the least bad free one. Below a level
@@ -297,7 +295,7 @@ def exchange_doomed(t: TopologyArrays, s: Cells, node: int) -> None:
 
 @kernel
 def _exchange(t: TopologyArrays, s: Cells, cell: int) -> bool:
-    """Exchange a doomed cell for a free one that is less bad, if this cell is one of them; was there anything to do?"""
+    """Exchange a doomed cell for a less bad free one, if this cell is either; returns whether any was exchanged."""
     level, levels = t.chain_level[cell], len(t.child_count)
     if s.bad_position[cell] != NO_CELL:
         for vc in range(len(s.doomed_count) // levels):

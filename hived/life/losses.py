@@ -1,17 +1,15 @@
 """Lost work: the leaf-seconds of work that are lost if a group leaves now (rule 8.12).
 
-The core has no clock: events tell when a pod started, when it last saved its work, and what time it is. A group loses
-(number of its leaves) x (now - since), where `since` is the later of two times: the earliest start of its pods, and the
-latest save. A start that nobody knows counts as no loss, and so does a request that does not say the time.
-Opportunistic, elastic and guaranteed groups are counted alike.
+The core has no clock: events carry the start of a pod, its last checkpoint, and the present time. A group loses
+(number of its leaves) x (now - since), where `since` is the later of two times: the earliest start of its pods, and
+the latest checkpoint. An unknown start counts as no loss, and so does a request without the time. Opportunistic,
+elastic and guaranteed groups are counted alike.
 
-The times of a group follow from those of the pods in its slots, whatever the order in which they were told: a restart
-that tells them again ends with the same losses. Milliseconds are whole numbers, so sums are exact.
+The times of a group follow from the pods in its slots, in any order of events: a restart that replays them ends with
+the same losses. Milliseconds are whole numbers, so sums are exact.
 
-What borrowers lose, weighed between tenants: who tells the truth of its saves is not hit for it.
-
-A checkpoint makes the loss of a group smaller. If losses of several tenants were compared as they are, those whose jobs
-report checkpoints would leave again and again (rule 8.15). A tenant is a namespace in a virtual cluster.
+Losses of several tenants are weighed (rule 8.15): a checkpoint makes the loss of a group smaller, and a tenant that
+reports checkpoints must not be preempted again and again for it. A tenant is a namespace in a virtual cluster.
 """
 
 import math
@@ -47,7 +45,7 @@ def check_times(times: WorkTimes | None) -> None:
 
 
 def note_times(state: State, group: Group, uid: str, times: WorkTimes) -> None:
-    """The pod with this uid, which has a slot of the group, has these times. Can be undone.
+    """Record the times of the pod with this uid, which has a slot of the group. Can be undone.
 
     Cost O(1) as a rule; O(pods of the group) if an earlier time of the pod is replaced, O(leaves) if `since` changes.
     """
@@ -58,18 +56,18 @@ def note_times(state: State, group: Group, uid: str, times: WorkTimes) -> None:
 
 
 def note_first_times(state: State, group: Group, uid: str, times: WorkTimes | None) -> None:
-    """The pod takes a slot, or is told again; times that nobody knows replace none that are known."""
+    """Record the times of a pod that takes a slot or is reported again; unknown times replace none."""
     if times is not None and times != NO_TIMES:
         note_times(state, group, uid, times)
 
 
 def forget_times(state: State, group: Group, uid: str) -> None:
-    """The pod with this uid leaves its slots. Can be undone. Cost as `note_times`."""
+    """Drop the times of the pod with this uid as it leaves its slots. Can be undone. Cost as `note_times`."""
     note_times(state, group, uid, NO_TIMES)
 
 
 def since_of(group: Group) -> int:
-    """From when on the work of a group would be lost, in milliseconds since 1970; NO_TIME if its start is unknown.
+    """The time since which a group's work is unsaved, in milliseconds since 1970; NO_TIME if its start is unknown.
 
     Cost O(pods of the group); `Group.since_ms` has the same.
     """
@@ -79,7 +77,7 @@ def since_of(group: Group) -> int:
 
 
 def started_of(group: Group) -> int:
-    """The earliest start of a group's pods in milliseconds since 1970, whatever they saved; NO_TIME if it is unknown.
+    """The earliest start of a group's pods in milliseconds since 1970, checkpoints aside; NO_TIME if unknown.
 
     Cost O(pods of the group); `Group.started_ms` has the same.
     """
@@ -126,14 +124,14 @@ def _put(state: State, group: Group, uid: str, times: WorkTimes) -> None:
 
 
 def _is_relevant(group: Group, times: WorkTimes) -> bool:
-    """May the times of one more pod change those of its group? Not if it started later, and has saved nothing since."""
+    """True if the times of one more pod can change its group's: an earlier start, or a later checkpoint."""
     if group.since_ms == NO_TIME:
         return True
     return 0 <= milliseconds(times.started_s) < group.since_ms or milliseconds(times.saved_s) > group.since_ms
 
 
 def _write(state: State, group: Group) -> None:
-    """Let kernels know the times of a group."""
+    """Write the times of a group to the arrays of kernels."""
     if state.spec.rules is not Rules.BETTER:
         return
     if state.work is None:
@@ -179,7 +177,7 @@ def weighed_losses(state: State, groups: Sequence[Group], losses: Losses, now_ms
 
 
 def _tenants(groups: Sequence[Group]) -> npt.NDArray[np.int64]:
-    """A number for the namespace and virtual cluster of each group; that of its first pod speaks for a group."""
+    """Number the tenant of each group: the namespace and virtual cluster of its first pod."""
     numbers: dict[tuple[int, str], int] = {}
     found = [(group.vc, next((pod.namespace for pod in group.holders if pod is not None), "")) for group in groups]
     return np.array([numbers.setdefault(tenant, len(numbers)) for tenant in found], np.int64)
@@ -190,7 +188,7 @@ def _ages(moments: Losses, now_ms: int) -> Losses:
 
 
 def _exchanged(leaves: Losses, ages: Losses, unsaved: Losses) -> Losses:
-    """The ages of all leaves of one tenant, given out anew: the least to the group with least unsaved work.
+    """Deal the ages of one tenant's leaves out anew: the least to the group with least unsaved work.
 
     So its reports decide which of its own groups is the cheapest, and not how cheap the cheapest is.
     """

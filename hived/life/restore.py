@@ -1,15 +1,12 @@
-"""A group from the bind info of one of its pods: how every allocation is made, live and after a restart (rules 11,
-11.1).
+"""Creates groups from bind infos: allocated groups, live and after a restart (rules 11, 11.1), and reservations (8.11).
 
-The bind info names physical leaves and the type of each leaf's preassigned cell (`bind_info.named_leaves`); which
-virtual cells stand behind them is chosen here (rule 11.7). A group that no longer fits the configuration never fails: a
-leaf that is gone or taken is left out. A group that has lost its place in the VC is lazily preempted and keeps running.
+A bind info names physical leaves and the type of each leaf's preassigned cell (`bind_info.named_leaves`); the virtual
+cells behind them are chosen here (rule 11.7).
 
-A reservation from the bind info of its pods: a preempting group outlives the state it was made in (rule 8.11).
-
-It takes the same physical leaves again; which virtual cells stand behind them is chosen here. Groups that use the
-leaves are its victims. Where that cannot be, or would take more than a search could have given it, it is refused and
-nothing changes: unlike work that runs, pods that wait can be placed anew.
+A running group that no longer fits the configuration never fails: a leaf that is gone or taken is left out, and a
+group that has lost its place in the VC is lazily preempted and keeps running. A reservation is stricter, as its pods
+can be placed anew: if the leaves cannot be reserved as a search would have done it, it is refused and nothing changes.
+Groups that use its leaves are its victims.
 """
 
 from collections.abc import Iterator, Sequence
@@ -50,7 +47,7 @@ _NEXT, _IS_LAZY, _CHOSEN, _RELEASED_IN = range(4)
 
 
 def restore_group(state: State, pod: PodRequest, leaves: NamedLeaves) -> tuple[Group, list[str], list[str]]:
-    """Create the allocated group that has these leaves, as far as nobody else uses them.
+    """Create the allocated group that has these leaves, without leaves that other groups use.
 
     Returns the group, the names of lazily preempted groups, and of preemptors that were cancelled (rule 11.4). Cost
     O(leaves x height).
@@ -75,7 +72,7 @@ def restore_group(state: State, pod: PodRequest, leaves: NamedLeaves) -> tuple[G
 
 
 def _allocate(state: State, group: Group, virtual: IntArray, leaves: NamedLeaves) -> list[str]:
-    """Allocate every leaf of a new group; returns the names of groups that had to leave the VC."""
+    """Allocate every leaf of a new group; returns the names of groups that were lazily preempted."""
     cells, arrays, topology, levels = state.cells, state.arrays, state.topology, leaves.levels
     pinned_root = NO_CELL
     if group.spec.pinned_cell_id:
@@ -114,7 +111,7 @@ def _allocate(state: State, group: Group, virtual: IntArray, leaves: NamedLeaves
 
 
 def restore_chosen(state: State, group: Group, virtual: IntArray) -> bool:
-    """Allocate all leaves of a group behind these virtual ones; False if one cannot be, or VC safety does not hold.
+    """Allocate all leaves of a group behind these virtual ones; False if one is refused or VC safety breaks.
 
     What could not be is opportunistic then. Cost O(leaves x height).
     """
@@ -131,7 +128,7 @@ def restore_chosen(state: State, group: Group, virtual: IntArray) -> bool:
 
 
 def _parts(leaves: NamedLeaves) -> Iterator[tuple[IntArray, int]]:
-    """The places of the leaves that are allocated in one go, with the virtual leaf of the first of them, or NO_CELL.
+    """Split the leaves into runs that are allocated together, each with its first virtual leaf, or NO_CELL.
 
     Leaves that are to have certain virtual leaves are allocated one by one (rule 18.11).
     """
@@ -159,8 +156,8 @@ def _clear_of_doomed(state: State, physical: IntArray, virtual: IntArray, progre
 
 
 def _makes_room(state: State, group: Group, levels: IntArray) -> bool:
-    """Doom nothing until a group has all preassigned cells that it needs; returns whether that is to be ended (rule
-    19.3).
+    """Doom nothing until a group has all preassigned cells that it needs (rule 19.3). Returns True if the caller has to
+    end that.
 
     The reference takes one leaf after the other. A later cell could then be doomed, or be missing when an earlier leaf
     asks for VC safety. Idle doomed cells are released if they keep the group from its cells.
@@ -183,7 +180,7 @@ def _makes_room(state: State, group: Group, levels: IntArray) -> bool:
 def preassigned_cells_needed(
     t: TopologyArrays, s: Cells, physical: IntArray, levels: IntArray, vc: int
 ) -> tuple[int, int]:  # fmt: skip
-    """How many preassigned cells a group takes that its VC has not bound there; and 1 if doomed cells are in the way.
+    """Count the preassigned cells of a group that are not bound yet; and 1 if doomed cells are in the way.
 
     They are in the way if they overlap a cell of it, or if the VC has too few left beside them. They are too if VC
     safety would break beside them.
@@ -297,7 +294,7 @@ def _choose_for_leaf(
 
 @kernel
 def _is_consistent(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> bool:
-    """Can this pair of leaves be bound, or is it, all the way up to the preassigned cell?"""
+    """True if this pair of leaves is bound or can be bound, all the way up to the preassigned cell."""
     if s.priority[virtual] != FREE_PRIORITY:
         return False
     while True:
@@ -310,7 +307,7 @@ def _is_consistent(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> 
 
 @kernel
 def _meets_doomed(t: TopologyArrays, s: Cells, cell: int) -> bool:
-    """Is a physical cell, one above it or one below it doomed? Cost O(height + cells below it that are split)."""
+    """True if a physical cell, one above it or one below it is doomed. Cost O(height + split cells below it)."""
     chain = t.chain_of_level[t.chain_level[cell]]
     count = 0
     for level in range(t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain] + 1):
@@ -441,7 +438,7 @@ def _check_leaves(state: State, spec: PodSpec, physical: IntArray) -> None:
 
 
 def _check_users(state: State, spec: PodSpec, physical: IntArray, may_be_free: bool) -> None:
-    """Raise UserError unless somebody uses the leaves whom the group may preempt, and nobody reserves them.
+    """Raise UserError unless groups that may be preempted use the leaves, and no group reserves them.
 
     With `may_be_free` it is enough that nobody else uses them.
     """

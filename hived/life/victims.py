@@ -1,11 +1,11 @@
-"""Victims: the pods that must leave before cells can be taken, whole groups of them (rules 8.1, 8.4).
+"""Victims: the pods that must leave before cells can be taken, always whole groups (rules 8.1, 8.4).
 
-Every pod of a preempting group asks for the same victims. They are collected once, and change as pods of the victims'
-groups come and go; a gang that changes has them collected anew. Invariant: `State.victims[number].by_node` equals that
-of `collect_victims` for the cells of that group, in its order too. `groups` has the numbers of these groups, and of
-some that are gone.
+Every pod of a preempting group asks for the same victims. They are collected once, and updated as pods of the victims'
+groups come and go; a gang that changes has them collected anew. Groups of a gang that depend on each other leave
+together (rule 8.14).
 
-Groups that go on together, as others have told: who leaves with whom (rule 8.14).
+Invariant: `State.victims[number].by_node` equals that of `collect_victims` for the cells of that group, in its order
+too. `groups` has the numbers of these groups, and of some that are gone.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ from hived.values.specs import Gang
 
 
 def change_gang(state: State, gang: Gang) -> None:
-    """What was told of a gang of this name counts no more; this does. Cost O(groups of the gang, as it was and is)."""
+    """Replace the groups and limits of the gang of this name. Cost O(groups of the gang, before and after)."""
     before = state.gangs.pop(gang.name, None)
     state.victims.clear()
     for name in before.groups if before is not None else ():
@@ -34,7 +34,7 @@ def change_gang(state: State, gang: Gang) -> None:
 
 
 def leaving_with(state: State, groups: Iterable[Group]) -> list[Group]:
-    """These groups and all that cannot go on without them. Cost O(groups of their gangs)."""
+    """Add to these groups all that depend on them in a gang. Cost O(groups of their gangs)."""
     found = {group.name: group for group in groups}
     if not state.gang_of:
         return list(found.values())
@@ -51,7 +51,7 @@ def leaving_with(state: State, groups: Iterable[Group]) -> list[Group]:
 
 @entry_kernel
 def are_claimed(s: Cells, leaves: IntArray) -> bool:
-    """Does a group use or reserve any of these leaves? NO_CELL stands for a leaf that is not configured any more."""
+    """True if a group uses or reserves any of these leaves; NO_CELL stands for a leaf that is gone."""
     for leaf in leaves:
         if leaf != NO_CELL and (s.using[leaf] != NO_GROUP or s.reserving[leaf] != NO_GROUP):
             return True
@@ -64,7 +64,7 @@ def find_victims(state: State, physical: IntArray) -> dict[str, tuple[str, ...]]
 
 
 def has_victims(state: State, physical: IntArray) -> bool:
-    """Must anybody leave before these cells can be taken?"""
+    """True if a group must leave before these cells can be taken."""
     if not are_claimed(state.cells, physical):  # as a rule, and numpy takes 30 times as long for one leaf
         return False
     return bool((state.cells.using[physical[physical != NO_CELL]] != NO_GROUP).any())
@@ -101,7 +101,7 @@ def _names(uids: list[str]) -> tuple[str, ...]:
 
 
 def victims_of(state: State, group: Group) -> dict[str, tuple[str, ...]]:
-    """`find_victims` for the cells of a preempting group; the answer is nobody's to change. Cost O(1) as a rule."""
+    """`find_victims` for the cells of a preempting group; callers must not change it. Cost O(1) as a rule."""
     known = state.victims.get(group.number)
     if known is None:
         known = state.victims[group.number] = collect_victims(state, group.physical)
@@ -110,7 +110,7 @@ def victims_of(state: State, group: Group) -> dict[str, tuple[str, ...]]:
 
 
 def note_seats(state: State, group: Group, uid: str, slots: Iterable[int], *, is_taken: bool) -> None:
-    """Count a pod among the victims of all who wait for its group, or no longer, as it takes or leaves some slots.
+    """Add a pod to the victims of all groups that wait for its group, or remove it, as it takes or leaves slots.
 
     While the journal records, victims are forgotten instead, and once more when that is undone.
     """

@@ -1,8 +1,6 @@
-"""The output of the core: the answers of `scheduler.handle`.
+"""The output of the core: the answers of `scheduler.handle`, and the explanation of a refusal (docs/waiting.md).
 
 `cancelled` names the groups whose preemption ended with the event; cells that they reserved may be free now.
-
-The answer to "why not": the cause of a refusal, and the cells that were counted for it (docs/waiting.md).
 """
 
 from collections.abc import Mapping
@@ -54,7 +52,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """A fact was taken in. `lazily_preempted` names the groups that had to leave their VC for it."""
+    """A fact was applied. `lazily_preempted` names the groups that had to leave their VC for it."""
 
     lazily_preempted: tuple[str, ...] = ()
     cancelled: tuple[str, ...] = ()
@@ -64,7 +62,7 @@ Decision = Bind | Preempt | Wait | Applied
 
 
 class Cause(Enum):
-    """What stands between a group and its cells.
+    """The obstacle between a group and its cells.
 
     IN_USE: others of its priority or a higher one have them. IN_PIECES: enough leaves are free, in pieces that are too
     small. BAD: on bad, cordoned or lost hardware. KUBERNETES: on nodes that are not offered. NEVER: nobody's end, no
@@ -91,7 +89,7 @@ class HoldingGroup:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a request was refused; `causes` has the least set, its first one first.
+    """The reason for a refusal; `causes` has the least set, its first one first.
 
     Counts are of cells of `level` (a cell type), the lowest one that holds the largest pod, in the view that came
     closest: total == free + in_use + in_pieces + bad + refused. `free_leaves`, `largest_fit` and `largest_ever` count
