@@ -46,7 +46,7 @@ class ViewLeaves:
         Attributes, bool of shape (leaves of the chain,), of which the first is `first`:
 
         mine : in the view, be it below a cell that the VC has
-        weaker : nobody uses or reserves it, or with less than the request's priority
+        weaker : it is neither used nor reserved, or with less than the request's priority
         bad, on_bad_node : cannot be had; because of its node
         offered : Kubernetes offers the node to one of the largest pods, or will once others leave who have to
         """

@@ -186,7 +186,7 @@ class _Question:
         return min(self._reach[place], largest), min(count.free, count.asked), count.free_leaves, count.total
 
     def _obstacles(self) -> Iterator[int]:
-        """What there is to take away, in the order in which it is tried."""
+        """Obstacles that can be taken away, in the order in which they are tried."""
         if self._offer is not None and not _is_everything(self._offer):
             yield _OFFER
         if any(view.is_bad_anywhere for view in self._views):
@@ -219,7 +219,8 @@ class _Question:
     def _counted(self, *, is_emptied: bool, heals: bool) -> list[ViewLeaves]:
         """The views with the nodes offered to any pod, perhaps without others.
 
-        Which cells are doomed hangs on all that was before. So none are that nobody uses, where anything is different.
+        Which cells are doomed hangs on all that was before. So where anything is different, idle
+        cells count as not doomed.
         """
         state, members, offer = self._state, self._request.spec.group.members, self._offer
         if is_emptied:
@@ -292,7 +293,7 @@ def _is_everything(offer: Offer) -> bool:
 
 
 def _eased(offer: Offer, healed: IntArray, *, empties: bool) -> Offer:
-    """An offer once nodes are healed, and nobody is there any more: pods have left the nodes that they had to leave.
+    """An offer once nodes are healed, and all groups are gone: pods have left the nodes that they had to leave.
 
     healed : bad nodes; Kubernetes offers none of them, and would once they are healthy
     """

@@ -77,7 +77,7 @@ def would_have_place(state: State, pod: PodRequest, offer: Offer | None, healed:
 
 
 def without_idle_doomed(state: State, look: Callable[[], Result]) -> Result:
-    """The result of a look at the state without the doomed cells that nobody uses (rule 19.3). Nothing changes."""
+    """The result of a look at the state without idle doomed cells (rule 19.3). Nothing changes."""
 
     def release_and_look() -> Result:
         for chain in range(len(state.topology.chains)):
@@ -134,7 +134,7 @@ class Emptied:
         self._largest: dict[Hashable, int] = {}
 
     def could_ever_run(self, state: State, pod: PodRequest, *, is_offered: bool) -> bool:
-        """Has the core a place for a new group if nobody else is there, and every node is healthy?
+        """Has the core a place for a new group in an empty cluster with every node healthy?
 
         is_offered : does the request come with an offer, which then has every node? The reference's search goes on for
             it where it would end without one (rule 12.6)

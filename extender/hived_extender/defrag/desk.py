@@ -54,7 +54,7 @@ class Ledger(Protocol):
 
 
 class Spending:
-    """See the module. Thread-safe. `now` has seconds since 1970."""
+    """The costs of the last hour's plans, by virtual cluster. Thread-safe. `now` has seconds since 1970."""
 
     def __init__(self, ledger: Ledger | None, now: Callable[[], float]) -> None:
         self._ledger = ledger
@@ -144,7 +144,7 @@ MOVED, NO_JOB, OVER_BUDGET, REFUSED, FAILED = "moved", "no job waits", "over bud
 
 
 class DefragDesk:
-    """See the module. Thread-safe: one plan at a time.
+    """Makes, checks and carries out plans. Thread-safe: one plan at a time.
 
     `text` gives the configuration in force, `ledger` keeps the costs of plans for later leaders. `clock` has seconds
     that no adjustment moves, `now` those since 1970.
@@ -198,7 +198,7 @@ class DefragDesk:
             return self._begin(self._collect(), args.plan, who, args.return_seconds)
 
     def stop_moving(self, who: str) -> MovingReport:
-        """Move nobody else, and give back what is held."""
+        """Move no further group, and give back what is held."""
         self._service.check_leads()
         found: MovingReport = self._service.runner.handle(MovesStopped(f"{who or 'somebody'} stopped it"))
         return found

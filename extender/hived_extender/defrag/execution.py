@@ -317,7 +317,7 @@ class Sketch(Rehearsal):
         return found
 
     def _reserve(self, requests: Sequence[PodRequest]) -> None:
-        """Have something wanted in place, rather where somebody was: new hardware is for those who move there."""
+        """Have something wanted in place, rather on used nodes: unused ones are for groups that move there."""
         for request in requests:
             pods = sum(member.pod_count for member in request.spec.group.members)
             used = np.broadcast_to(self._before, (pods, len(self._before))).copy()
@@ -348,7 +348,7 @@ class Sketch(Rehearsal):
         raise Failed(f"the core does not put {name} where there should be room", name)
 
     def _masks(self, bin_: int) -> Iterator[BoolArray]:
-        """The nodes for a pod: its very node if known, else nodes that nobody used before, that nobody uses, or any."""
+        """The nodes for a pod: its very node if known, else nodes unused before, unused now, or any."""
         state = self.state
         cell = int(self._known[bin_])
         if cell != NO_CELL:

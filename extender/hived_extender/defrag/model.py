@@ -153,7 +153,7 @@ def _movable(view: View, own: Iterable[Group], allowed: Mapping[str, Allowed]) -
 
 
 def _can_move(view: View, group: Group) -> bool:
-    """Is a group whole, healthy and of this view alone, each pod in one bin, and nobody waits for its cells?"""
+    """Is a group whole, healthy and of this view alone, each pod in one bin, and no job waits for its cells?"""
     if group.state is not GroupState.ALLOCATED or group.virtual is None or group.priority < MIN_GUARANTEED_PRIORITY:
         return False
     if NO_CELL in group.physical or NO_CELL in group.virtual or view.state.cells.bad[group.physical].any():
@@ -245,7 +245,7 @@ def _kind(view: View, taken: _Taken, shape: Shape, count: int, refused: Mapping[
 
 
 def _whole_cells(view: View, taken: _Taken, level: int) -> Iterable[Spot]:
-    """The cells of a level at or above the bins that nobody has who may not be moved."""
+    """The cells of a level at or above the bins without groups that must stay."""
     for start, end in _ranges(view, level):
         bins = range(start, end)
         if taken.is_whole[start:end].all() and not taken.has_fixed[start:end].any():

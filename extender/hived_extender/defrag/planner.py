@@ -188,7 +188,7 @@ def _tries(pending: Sequence[int]) -> Iterator[Step]:
 
 
 def _is_free(held: Mapping[Leaf, int], places: Mapping[int, Places], step: Step) -> bool:
-    """Does nobody who has not moved yet hold the new leaf cells, but those who leave now?"""
+    """Are the new leaf cells free, once the groups of this step have left?"""
     return all(held.get(leaf, number) in step for number in step for leaf in places[number].new)
 
 
@@ -317,7 +317,7 @@ def _plan_for(
     learned: dict[str, frozenset[int]] = {}
     for _ in range(tries + MOST_LEARNED):
         if number >= tries or (number >= len(_ATTEMPTS) and len(staying) <= number - len(_ATTEMPTS)):
-            break  # nobody was to blame: the same again would fail again
+            break  # no group was to blame: the same again would fail again
         attempt = _ATTEMPTS[number] if number < len(_ATTEMPTS) else _ATTEMPTS[-1]
         copy = copy_of(task.cluster, task.inputs)
         by_view = _by_view(copy.state, task, jobs)

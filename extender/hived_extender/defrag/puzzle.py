@@ -98,7 +98,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 
 class Puzzle(msgspec.Struct, frozen=True):
-    """See the module.
+    """Bins with their room, groups that may move, and things that want room.
 
     Attributes
     ----------

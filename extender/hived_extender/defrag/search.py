@@ -52,7 +52,7 @@ class Room:
     """Room for moved pods in each bin, once some groups have left and wanted things have their places."""
 
     def __init__(self, puzzle: Puzzle) -> None:
-        """Nobody has left. Cost O(bins + movers)."""
+        """No mover has left. Cost O(bins + movers)."""
         self._puzzle = puzzle
         own, lent = list(puzzle.fixed), list(puzzle.lent)
         for mover in puzzle.movers:
@@ -280,7 +280,7 @@ def upper_bound(puzzle: Puzzle) -> tuple[int, ...]:
 
 
 def free_leaves(puzzle: Puzzle) -> int:
-    """Leaves that nobody of the VC has: groups that move need as many as before."""
+    """Leaves without a group of the VC: groups that move need as many as before."""
     own = sum(puzzle.fixed) + sum(size for mover in puzzle.movers if not mover.is_guest for _, size in mover.pods)
     return sum(puzzle.capacity) - own
 

@@ -170,7 +170,7 @@ class SharedAnswers(Generic[V]):
         self._answers: OrderedDict[Hashable, _Kept[V]] = OrderedDict()
 
     def get(self, question: Hashable, compute: Callable[[], V], *, needs_newer: bool = False) -> V:
-        """The answer to a question, `compute()` unless somebody has it, or computes it now. Raises as `compute`.
+        """The answer to a question: `compute()`, unless it is known or being computed. Raises as `compute`.
 
         A caller who needs what is not in an older answer has it computed anew earlier than others.
         """
@@ -275,7 +275,7 @@ def unknown(name: str) -> str:
 
 
 class Answering:
-    """See the module. Thread-safe; equal questions are answered once in a moment, however many ask."""
+    """Answers questions about jobs for HTTP and pages. Thread-safe; equal questions at one time are answered once."""
 
     def __init__(
         self,
@@ -287,7 +287,7 @@ class Answering:
         fresh_s: float = FRESH_S,
         limits: Limits = lambda names: {},
     ) -> None:
-        """Without a forecaster nobody says when jobs start; without `preempted` those end with the process.
+        """Without a forecaster starts of jobs are unknown; without `preempted` those end with the process.
 
         `limits` has the limits that job objects declare, which their pods do not say.
         """
@@ -341,7 +341,7 @@ class Answering:
     def try_changes(
         self, name: str, changes: Sequence[str], is_shown: Callable[[str], bool] = lambda namespace: True
     ) -> IfResult:
-        """Whether a waiting job would start with these changes, which name jobs of namespaces that are shown alone.
+        """Tries these changes for a waiting job, which name jobs of namespaces that are shown alone.
 
         Raises UserError.
         """
@@ -371,7 +371,7 @@ class Answering:
         )
 
     def troubles(self) -> dict[str, str]:
-        """What is wrong with the cells of jobs that run, by name: bad nodes, a lost guarantee. None if none leads.
+        """Troubles with the cells of jobs that run, by name: bad nodes, a lost guarantee. None if none leads.
 
         No view is taken while nothing is wrong.
         """
@@ -395,7 +395,7 @@ class Answering:
         return self._free.get(view.snapshot.version, self._in_turn(lambda: _free_cells(view)))
 
     def _in_turn(self, compute: Callable[[], V]) -> Callable[[], V]:
-        """The same, while no other answer is worked out. Forecasts are apart, so nobody waits for them here."""
+        """The same, while no other answer is worked out. Forecasts are apart, and are not waited for here."""
 
         def computed() -> V:
             with self._turn:

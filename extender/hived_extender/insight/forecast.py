@@ -5,7 +5,7 @@ with other ends of the jobs that run, drawn from the past of their virtual clust
 hold. Draws are stratified, so that 20 plays see short and long ends of each job alike, and the same for the same
 snapshot.
 
-Jobs that end early may let others in, and these may delay a job that would have started sooner had nobody ended early.
+Jobs that end early may let others in, and these may delay a job that would have started sooner had all run on.
 So the worst play is no bound. This is one: take away jobs that run, those with the earliest limits first, until the
 core has a place for the job. Until it starts, one of these runs, or one of the waiting jobs that may come before it.
 The first are over by the last limit of theirs, and each of the others runs for its own limit at most. The sum is a
@@ -131,7 +131,7 @@ def _is_alone(scene: Scene, waiter: Waiter) -> bool:
 
 
 def _most_grace_s(scene: Scene) -> float:
-    """How long an eviction takes at the most; infinite if nobody knows of a job that somebody who waits may evict."""
+    """How long an eviction takes at the most; infinite if that is unknown of a job that a waiting one may evict."""
     highest: dict[str, int] = {}
     for waiter in scene.waiters:
         highest[waiter.entry.vc] = max(highest.get(waiter.entry.vc, waiter.entry.priority), waiter.entry.priority)
@@ -171,7 +171,7 @@ STAYING = (
 )
 
 UNLESS = "a newer job takes its cells first"
-"""What no declared limit covers: nothing is held for a job that waits by itself."""
+"""Not covered by declared limits: nothing is held for a job that waits by itself."""
 
 LIKELY, BY = 0.5, 0.9
 SEED = 19
@@ -331,13 +331,18 @@ _WHEN, _WHENS, _RAWS = Decoder(When), Decoder(dict[str, When]), Decoder(list[Raw
 
 
 class Forecaster:
-    """See the module."""
+    """Forecasts for a running service. Thread-safe.
+
+    Works outside the lock of the service but for the snapshots. A replica that does not lead learns nothing; one that
+    begins to lead goes on with what a former leader has written to the file. Futures are played in a process of its
+    own, which has the past as it was when the process was made. So a question waits for no other one.
+    """
 
     def __init__(self, service: Service, store: Store | None = None, preempted: PreemptedJobs | None = None) -> None:
         """Without a store everything is forgotten at the end of the process. `preempted` learns from each look too."""
         self._service, self._store = service, store
         self._preempted = preempted or PreemptedJobs()
-        self._lock = threading.RLock()  # of the past and the last list; nobody plays while holding it
+        self._lock = threading.RLock()  # of the past and the last list; not held during a play
         self._playing = threading.Lock()  # one list at a time; taken before the other one
         self._past: Past | None = None
         self._all: tuple[Snapshot, dict[str, When]] | None = None

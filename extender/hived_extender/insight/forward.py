@@ -43,7 +43,7 @@ MOST_COMPARED = 1 << 20
 
 
 def may_have(state: State, entry: WaitingEntry, decision: Decision) -> bool:
-    """May a job have the cells of a decision? One that preempts nobody takes back lent cells alone."""
+    """May a job have the cells of a decision? One that does not preempt takes back lent cells alone."""
     if entry.preempts or not isinstance(decision, Preempt):
         return True
     victims = {uid for uids in decision.victims_by_node.values() for uid in uids}
@@ -56,7 +56,7 @@ class Waiter(msgspec.Struct, frozen=True, eq=False):
     """A job that waits, for so many `leaves`. Jobs of one `kind` get the same answers, so they are refused together.
 
     `is_asked` is false for a job that cannot be asked for as it is. `is_restricted`: there are nodes that it could not
-    use even if nobody were on them.
+    use even if they were empty.
     """
 
     entry: WaitingEntry
@@ -67,7 +67,7 @@ class Waiter(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_opportunistic(self) -> bool:
-        """Does it take cells that nobody promises it?"""
+        """Does it take cells without a guarantee?"""
         return self.entry.priority <= OPPORTUNISTIC_PRIORITY
 
     def offers(self, opened: BoolArray | None, *, keeps_rules: bool = False) -> list[Offer | None]:
@@ -91,7 +91,7 @@ class Waiter(msgspec.Struct, frozen=True, eq=False):
 class Runner(msgspec.Struct, frozen=True, eq=False):
     """A job that runs. `age_s` is its age, and `left_s` how long it still has its cells at the most by its own
     declaration, or as it is leaving already; None if it does not say, or has stayed longer. It has `grace_s` to leave.
-    If others take its cells now, it is gone in `gone_s` at the latest; infinite if nobody knows.
+    If others take its cells now, it is gone in `gone_s` at the latest; infinite if unknown.
     """
 
     name: str
@@ -107,14 +107,15 @@ class Runner(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def is_opportunistic(self) -> bool:
-        """Does it have cells that nobody promised it?"""
+        """Does it have cells without a guarantee?"""
         return self.priority <= OPPORTUNISTIC_PRIORITY
 
 
 class Scene(msgspec.Struct, frozen=True, eq=False):
-    """See the module. `state` is a copy that nobody else has, to be copied again. `promised` has the leaf cells of each
-    virtual cluster. `is_whole`: no node is bad. `lost` and `ends` are those of the snapshot. `at` is in seconds since
-    1970.
+    """A snapshot made ready to be played.
+
+    `state` is a copy of its own, to be copied again. `promised` has the leaf cells of each virtual cluster. `is_whole`:
+    no node is bad. `lost` and `ends` are those of the snapshot. `at` is in seconds since 1970.
     """
 
     state: State
@@ -315,7 +316,7 @@ class Usage:
     """Leaf cells of guaranteed groups, by virtual cluster and priority."""
 
     def __init__(self) -> None:
-        """Nobody has any."""
+        """No group has any."""
         self._used: defaultdict[str, Counter[int]] = defaultdict(Counter)
         self._counted: dict[str, tuple[str, int, int]] = {}
 
@@ -354,8 +355,8 @@ class _Act(IntEnum):
 class Play:
     """One future. `starts[number]` is when a waiting job starts, in seconds from now; infinite if it does not.
 
-    `reserved_s[number]` is when the cells are free at the latest that a job could reserve at once: infinite if nobody
-    knows, None if it could not.
+    `reserved_s[number]` is when the cells are free at the latest that a job could reserve at once: infinite if
+    unknown, None if it could not.
     """
 
     def __init__(

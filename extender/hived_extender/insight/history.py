@@ -137,7 +137,7 @@ class _Ring:
 
 
 class HistoryRings:
-    """See the module. Without a `store`, everything is in memory only."""
+    """Rings of samples, from minutes to hours. Without a `store`, they are in memory only."""
 
     def __init__(self, store: Store | None = None) -> None:
         self._store = store or Store()
@@ -412,7 +412,7 @@ EVERY_S = 15.0
 
 
 class Sampler:
-    """See the module. `now` has seconds since 1970."""
+    """Takes samples of a service, one after the other. `now` has seconds since 1970."""
 
     def __init__(self, service: Service, history: HistoryRings, *, now: Callable[[], float] = wall_s) -> None:
         self._service, self._history, self._now = service, history, now

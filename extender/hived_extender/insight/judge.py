@@ -187,7 +187,7 @@ class Judge:
         return [self._facts.of_node(name) for name in names if name in self._snapshot.bad]
 
     def _asks(self, entry: WaitingEntry, found: Sequence[Decision]) -> str:
-        """What a job asks for, in the words of the cells that it gets."""
+        """The request of a job, in the words of the cells that it gets."""
         topology = self._snapshot.state.topology
         node = next(iter(_nodes_of(found[0])), None)
         if node is None:
@@ -202,7 +202,7 @@ class Judge:
 
 
 def _in_vain(entry: WaitingEntry) -> str:
-    """What the service said if it has nobody leave, as that would not help; else ""."""
+    """The words of the service if it evicts none, as that would not help; else ""."""
     at = entry.reason.find(NOBODY_HELPS)
     return entry.reason[at:] if at >= 0 else ""
 

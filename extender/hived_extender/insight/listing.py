@@ -45,7 +45,7 @@ _Row = tuple[Seconds, Annotated[bytes, Meta(max_length=_MOST_BODY)]]
 
 
 class PreemptedJob(msgspec.Struct, frozen=True):
-    """A job of which all or some pods had to leave, from `at_s` on, for the job `by`; "" if nobody knows.
+    """A job of which all or some pods had to leave, from `at_s` on, for the job `by`; "" if unknown.
 
     Moments are in seconds since 1970. `leaves` and `pods` are those that have left.
     """
@@ -63,7 +63,7 @@ class PreemptedJob(msgspec.Struct, frozen=True):
 
 
 class PreemptedJobs:
-    """See the module."""
+    """The jobs that were preempted lately, by name. Thread-safe."""
 
     def __init__(self, store: Store | None = None) -> None:
         """Without a store everything is forgotten at the end of the process."""

@@ -145,7 +145,7 @@ class _Pool:
 
 
 class Corrections:
-    """See the module; kept in a store over restarts. Not thread-safe."""
+    """Corrects estimates by how earlier ones turned out; kept in a store over restarts. Not thread-safe."""
 
     def __init__(self, store: Store | None = None) -> None:
         """Without a store everything is forgotten at the end of the process."""
@@ -449,7 +449,7 @@ class _Waiting(msgspec.Struct):
 
 
 class Past:
-    """See the module. Not thread-safe: whoever shares it takes a lock."""
+    """Durations of ended jobs, and what earlier forecasts were worth. Not thread-safe: users share a lock."""
 
     def __init__(self, store: Store | None = None) -> None:
         """Without a store everything is forgotten at the end of the process."""
@@ -465,7 +465,7 @@ class Past:
     def look(self, scene: Scene, clock_s: float | None = None) -> None:
         """Learn from a snapshot, which is later than the one before.
 
-        `clock_s` is the time of a clock that nobody sets. If the snapshot's was set since the last look, ends and
+        `clock_s` is the time of a clock that is never set. If the snapshot's was set since the last look, ends and
         starts of the meantime are not counted.
         """
         at_s = scene.at

@@ -55,7 +55,7 @@ def try_on_queued(
     queues: QueueAnswers, answering: Answering, name: str, seen: Seen, changes: Sequence[str],
     is_shown: Callable[[str], bool],
 ) -> tuple[IfResult, str] | None:  # fmt: skip
-    """Whether a job of a queue would have its cells at once with these changes, and its namespace.
+    """Tries changes for a job of a queue: would it have its cells at once? With its namespace.
 
     As `Answering.try_changes`; None if none waits of this name. Jobs of its queue that come before it have theirs
     first, as far as quotas and limits let them. Raises UserError.
@@ -111,7 +111,7 @@ def _tried(
     answering: Answering, view: View, question: Question, entry: WaitingEntry, read: Sequence[Change],
     before: Sequence[WaitingEntry] = (),
 ) -> IfResult:  # fmt: skip
-    """Whether it would start when it is due, or else ahead of its turn, after jobs that come before it."""
+    """Tries a start when it is due, or else ahead of its turn, after jobs that come before it."""
     found = answering.try_on(view, entry, read, before)
     if not found.starts and question.may_borrow and not any(isinstance(one, Priority) for one in read):
         with suppress(UserError):  # its namespace may have no opportunistic pods

@@ -49,7 +49,7 @@ HELD = "held by a scheduling gate"
 _UNKNOWN_S = float("inf")
 
 _Part = tuple[PodRequest, Sequence[PodRecord]]
-"""What is asked for, and the pods of its slots; see `Offers.of`."""
+"""A request, and the pods of its slots; see `Offers.of`."""
 
 
 Limits = Callable[[Collection[str]], Mapping[str, tuple[float, float]]]
@@ -97,7 +97,7 @@ class RunningFacts(msgspec.Struct, frozen=True):
 
     `job` is the name of its job as `hived why` takes it; without `pods` the cells are held for some of it to come.
     `started_s` is when its first pod started, and `ends_s` when the group ends at the latest by its own declaration:
-    seconds since 1970, None if nobody knows. `job_ends_s` is the same by its job object, where its pods say nothing:
+    seconds since 1970, None if unknown. `job_ends_s` is the same by its job object, where its pods say nothing:
     forecasts do not count on it, as they do not know the jobs that wait in queues. It `may_move` if all of its owners
     allow that. Its pods have `grace_s` to leave; a group that `is_leaving` is gone at `leaves_s` at the latest. If
     others take its cells now, it is gone at `gone_s` at the latest, retries of refused evictions included; infinite if
@@ -121,11 +121,12 @@ class RunningFacts(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
-    """See the module. `version` is another one for each change of the state; `at` is in seconds since 1970.
+    """A copy of the state, with the jobs that wait and run.
 
-    `waiting` is in the order in which jobs are served: by priority, then by age. `running` is by group. `bad` has, for
-    each configured node that cannot be used, why, and since when if that is known, and `bad_nodes` has it as the rules
-    of Kubernetes see it. `access` decides which namespaces may use which virtual clusters, by `labels` of namespaces
+    `version` is another one for each change of the state; `at` is in seconds since 1970. `waiting` is in the order in
+    which jobs are served: by priority, then by age. `running` is by group. `bad` has, for each configured node that
+    cannot be used, why, and since when if that is known, and `bad_nodes` has it as the rules of Kubernetes see it.
+    `access` decides which namespaces may use which virtual clusters, by `labels` of namespaces
     where it needs them. `jobs` has the groups with cells by the name of their job. `lost` has the groups of which
     pods were preempted lately, in the order of their numbers, and `ends` the pods that had cells and are gone lately.
     `resources` has the device resource of each leaf cell type that stands for devices.
@@ -365,7 +366,7 @@ def _asked(record: PodRecord, cache: ClusterCache) -> tuple[WaitingEntry, Round 
 
 
 def _held(record: PodRecord) -> str:
-    """Who keeps kube-scheduler from asking about a pod, as far as its gates say it."""
+    """The owner of the gate that keeps kube-scheduler from asking about a pod."""
     return kueue.NOT_ADMITTED if record.seen.is_held_by_kueue else HELD
 
 

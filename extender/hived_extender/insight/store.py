@@ -35,7 +35,7 @@ class FileLock:
     def take(self) -> bool:
         """Hold the lock from now on; False if another process has it, at once.
 
-        True as well where no file can be locked, as in a folder that is read-only: then nobody writes there.
+        True as well where no file can be locked, as in a folder that is read-only: then no process writes there.
         """
         if self._descriptor is not None:
             return True
@@ -81,7 +81,7 @@ _BESIDE = ("-wal", "-shm", "-journal")
 
 
 class Store:
-    """See the module. Owners call `define` once, then `write` and `read`; neither raises for a broken file."""
+    """The file. Owners call `define` once, then `write` and `read`; neither raises for a broken file."""
 
     def __init__(self, path: Path | None = None, *, most_bytes: int = MOST_BYTES) -> None:
         """Opens the file, which is made if there is none; `path` None keeps everything in memory."""
@@ -165,7 +165,7 @@ class Store:
         return False
 
     def _follow(self) -> None:
-        """Open the file anew if another one has its name by now: it was broken, or somebody removed it."""
+        """Open the file anew if another one has its name by now: it was broken, or removed."""
         if self._path is not None and self._opened != _identity(self._path):
             with contextlib.suppress(sqlite3.Error):
                 self._database.close()

@@ -359,7 +359,7 @@ def _would_take(snapshot: Snapshot, wanted: Wanted, node: int) -> bool:
     ruled = snapshot.bad_nodes.get(name)
     if name not in snapshot.bad:  # it has lost devices
         return bool(wanted.fit[:, node].all())
-    if ruled is None:  # it is not in Kubernetes, and nobody knows its labels
+    if ruled is None:  # it is not in Kubernetes, and its labels are unknown
         return not any(one.node_selector or one.node_terms for one in wanted.demands)
     taints = tuple(one for one in ruled.gate.taints if not one.key.startswith(_OF_KUBERNETES))
     healthy = replace(ruled, gate=Gate(False, taints))
@@ -456,7 +456,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 class _World(msgspec.Struct, frozen=True):
     """Parts that are asked for after these facts, with the nodes that are offered then. Groups that `comes_back` names
-    start anew after the job, and nobody may have to leave for them. Parts of other jobs are asked for `before`.
+    start anew after the job, without evictions. Parts of other jobs are asked for `before`.
     """
 
     wanted: tuple[Wanted, ...]

@@ -193,7 +193,7 @@ def _leaves_of_view(state: State, view: int) -> tuple[IntArray, LongArray, int]:
 
 
 def _use(state: State, leaves: IntArray, priority: int) -> tuple[BoolArray, IntArray]:
-    """Whether each leaf can be had at this priority, and else the group that has it; NO_GROUP if it stays bad."""
+    """Free leaves at this priority, as a mask, and the group on each of the others; NO_GROUP if it stays bad."""
     cells = state.cells
     is_blocked = cells.priority[leaves] >= max(priority, FREE_PRIORITY + 1)
     physical = leaves if priority < MIN_GUARANTEED_PRIORITY else cells.bound[leaves]
@@ -211,7 +211,7 @@ _REMEDIES = {
     "not in Kubernetes": ("is in Kubernetes", "are in Kubernetes"),
     SHORT: ("has all its devices", "have all their devices"),
 }
-"""What is said of a node once it can be used, and of several, by the reason why it cannot."""
+"""Words for a node that can be used again, and for several, by the reason why it cannot."""
 
 _MENDED = ("is usable again", "are usable again")
 
@@ -301,7 +301,7 @@ MOST_OF_A_KIND = 8
 """Trials of one kind: ends, moves, nodes."""
 
 MOST_PRIORITIES = 4
-"""Priorities that are tried with all that follows, from the lowest at which somebody could be preempted."""
+"""Priorities that are tried with all that follows, from the lowest that could preempt."""
 
 MOST_SHOWN = 2
 """Changes of one kind that are shown."""
@@ -311,7 +311,7 @@ MOST_CONFIGURATIONS = 6
 
 
 def unblocks_of(snapshot: Snapshot, entry: WaitingEntry) -> list[Unblock]:
-    """What would let the job start at once. None for a job that cannot be asked for, or that starts as it is.
+    """Changes that would let the job start at once. None for a job that cannot be asked for, or that starts as it is.
 
     Cost: up to MOST_TRIALS searches. Takes `snapshot.lock`.
     """
@@ -530,8 +530,8 @@ def _smallest_cell(spec: ClusterSpec, vc: VirtualClusterSpec) -> int:
 
 
 def _resizes(trials: Trials, vc: VirtualClusterSpec) -> Iterator[Cells]:
-    """More cells of a type that it has, else of the next larger type that holds its pods: nobody's, else taken from its
-    own smaller cells, or from another virtual cluster.
+    """More cells of a type that it has, else of the next larger type that holds its pods: those promised to none, else
+    instead of its own smaller cells, or of another virtual cluster's.
     """
     spec, name = trials.state.spec, trials.entry.vc
     for cell in vc.virtual_cells:

@@ -4,7 +4,7 @@ Plain Python that takes a second would take turns with every other thread for al
 of the process (fork) has its own interpreter: making it takes this one 5 to 10 ms at 16,384 nodes, and memory is shared
 until one of both changes it.
 
-Only the thread that asks lives on in the copy. So a computation takes no other lock that somebody may hold, and neither
+Only the thread that asks lives on in the copy. So a computation takes no other lock that may be held, and neither
 logs nor reads files. Where it does not end in time it is killed, and there is no result.
 """
 
@@ -44,7 +44,7 @@ def compute_apart(
 ) -> bytes:
     """The result of `compute`, in a process of its own on Linux, and in this one elsewhere.
 
-    `lock` is held while the process is made, so that `compute` may take it: nobody else has it there. In this process
+    `lock` is held while the process is made, so that `compute` may take it: it is free there. In this process
     it is held throughout, and has to let its owner take it again.
 
     Raises ApartError if it fails or takes longer than `longest_s`, or if there can be no process.

@@ -170,7 +170,7 @@ class Afterwards:
         return least_prefix(list(pods), lambda names: binds(names) and self.binds_together(asked, of(names)))
 
     def binds_in_turn(self, asked: Asked, gone: Sequence[PodRequest]) -> bool:
-        """Would a request have cells, and nobody leave, if these pods left last?"""
+        """Would a request have cells without evictions, if these pods left last?"""
         asked = self._offered(asked, gone)
         return self._later.places([asked], [PodDeleted(pod) for pod in gone]) is not None
 
@@ -211,7 +211,7 @@ def _nodes_of(state: State, pods: Sequence[PodRequest]) -> BoolArray:
 class Lent(msgspec.Struct, frozen=True):
     """Jobs on borrowed cells.
 
-    `borrowers` are in the order in which they should leave. `leaving` have been told to, for somebody; `claims` get
+    `borrowers` are in the order in which they should leave. `leaving` are being preempted already; `claims` get
     their cells once these have left.
     """
 
@@ -227,7 +227,7 @@ class Lender(Protocol):
         """As it is now."""
 
     def call_back(self, hold: Hold, jobs: Sequence[JobRef]) -> None:
-        """Have these jobs leave for a hold. Nobody else gets the cells that it needs until it is forgotten."""
+        """Preempt these jobs for a hold. No other job gets the cells that it needs until it is forgotten."""
 
     def forget_others(self, keys: Collection[str]) -> None:
         """Only holds of these keys still wait for jobs to leave."""

@@ -47,7 +47,7 @@ _ANSWER = msgpack.Decoder(_Answer)
 
 
 class Questions:
-    """See the module. Thread-safe."""
+    """Answers tentative questions, a few at a time. Thread-safe."""
 
     def __init__(self, machine: Machine, runner: Runner) -> None:
         self._machine, self._runner = machine, runner
@@ -77,7 +77,7 @@ class Questions:
         return answer.outcomes
 
     def _answer(self, asked: WhatIfAsked, now: Now) -> bytes:
-        """The machine's answer, in the process of its own; the effects are nobody's, and the record is not its."""
+        """The machine's answer, in the process of its own; without effects, and without a record."""
         if os.getpid() != self._process and (core := self._machine.cache.core) is not None:
             core.record_nothing()
         found, _ = self._machine.handle(asked, now)

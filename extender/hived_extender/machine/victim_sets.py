@@ -1,9 +1,9 @@
-"""Who leaves, so that a pod or a gang really binds: cells and Kubernetes' own rules together.
+"""Evictions that let a pod or a gang really bind: cells and Kubernetes' own rules together.
 
 The core chooses victims by cells. Its choice stands where kube-scheduler would then take the pods. Else sets of groups
 are tried, cheapest first: with a set gone, the core has to find cells, on nodes that Kubernetes' rules allow then. Pods
 without cells count too: opportunistic ones of ours, and where kube-scheduler would displace them by their Kubernetes
-priority. Where no set helps, nobody leaves. Changes nothing. Not thread-safe.
+priority. Where no set helps, none is evicted. Changes nothing. Not thread-safe.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -92,7 +92,7 @@ class Leaver(msgspec.Struct, frozen=True, eq=False):
 class Chosen(msgspec.Struct, frozen=True, eq=False):
     """`places` are the cells of each request once `uids` have left; those of `strangers` have none themselves.
 
-    `leaving` are pods with cells that leave already, and have to be gone as well. Without `uids`, nobody else has to.
+    `leaving` are pods with cells that leave already, and have to be gone as well. Without `uids`, no other has to.
     """
 
     places: tuple[tuple[PodRequest, BindInfo], ...]
@@ -112,7 +112,7 @@ class VictimSets:
         self._may_evict_in = may_evict_in
         self._ruled_of: dict[str, tuple[RuledPod, ...]] = {}  # of each slot, by the name of a group that reserves cells
         self._none_at: object = None
-        self._none: set[object] = set()  # requests for which nobody's leaving helps, at that moment
+        self._none: set[object] = set()  # requests that no eviction helps, at that moment
 
     def note_reserved(self, wanted: Sequence[Wanted]) -> None:
         """These requests reserve cells: their pods count as if they were there already."""
@@ -154,7 +154,7 @@ class VictimSets:
         chosen = world.pruned(sorted(leavers, key=lambda one: _cost((one,))))
         if chosen is None or not named - chosen.uids:
             return None
-        # nobody knows how long pods of others take to leave
+        # how long pods of others take to leave is unknown
         return chosen if chosen.uids or self.is_free(core, wanted, chosen) else None
 
     def is_free(self, core: Core, wanted: Sequence[Wanted], chosen: Chosen) -> bool:
@@ -173,7 +173,7 @@ class VictimSets:
         self, core: Core, wanted: Sequence[Wanted], found: Sequence[Bind | Preempt | Wait], who: Who
     ) -> Chosen | None:
         """The places of all once groups have left of which every pod leaves already; None if these are not enough, or
-        if a decision names no other victims. So victims of an earlier term leave for somebody.
+        if a decision names no other victims. So victims of an earlier term make room too.
         """
         leaving = self._cache.nodes.residents.leaving
         if not leaving or any(isinstance(one, Wait) for one in found) or _named(found) <= leaving.keys():
@@ -198,7 +198,7 @@ class VictimSets:
             yield from world.for_all()
 
     def obstacle(self, core: Core, wanted: Sequence[Wanted]) -> str:
-        """Why nobody's leaving helps, by a node of the first that could ever take the pods; "" if nobody knows."""
+        """The obstacle that no eviction removes, on the first node that could ever take the pods; "" if unknown."""
         world = self._World(self, core, wanted)
         for one in wanted:
             if not _is_ruled(one) or one.offer is None:
@@ -211,11 +211,11 @@ class VictimSets:
         return ""
 
     def is_hopeless(self, core: Core, wanted: Sequence[Wanted], who: Who) -> bool:
-        """Has nobody's leaving helped pods alike since anything changed?"""
+        """Has no eviction helped pods alike since anything changed?"""
         return self._moment(core) == self._none_at and (who, self._kind(wanted)) in self._none
 
     def gave_up(self, core: Core, wanted: Sequence[Wanted], who: Who) -> None:
-        """Nobody's leaving helps these."""
+        """Remember that no eviction helps these."""
         moment = self._moment(core)
         if moment != self._none_at or len(self._none) >= MOST_KEPT:
             self._none_at, self._none = moment, set()

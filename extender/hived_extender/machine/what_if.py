@@ -199,7 +199,7 @@ class WhatIf:
     def _foreseen(
         self, record: PodRecord, step: Alone | Round, bundle: list[Asked], found: list[Decision]
     ) -> list[Decision]:
-        """Who would really leave, by Kubernetes' rules too, as the service decides it; only of the first that ask, as
+        """The evictions, by Kubernetes' rules too, as the service decides it; only of the first that ask, as
         others would count without those before them.
         """
         slots = [part.slots for part in step.parts] if isinstance(step, Round) else [(record,)]

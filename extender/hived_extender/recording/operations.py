@@ -82,7 +82,7 @@ class Schedule(_Op, tag="schedule", kw_only=True):
     """Ask where a pod could run; with `commit`, a binding is carried out.
 
     `annotation` is the scheduling spec verbatim, instead of `spec`. Without an `offer`, any node will do. `now` is the
-    time in seconds since 1970; without it, nobody's work counts. `own` are the virtual leaf cells that the group is to
+    time in seconds since 1970; without it, no work counts. `own` are the virtual leaf cells that the group is to
     have if they are free, as ids in slot order. `job` is for traces, here and elsewhere: the gang or queued job of the
     pod, where that is not its affinity group.
     """

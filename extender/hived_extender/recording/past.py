@@ -10,7 +10,7 @@ the recorded ones, the new ones are followed:
   recorded starts. It leaves where the record has its end.
 - Victims that the record does not have leave at once; those that it has too leave where it says so. A victim that the
   record had not started yet waits again.
-- A pod that is not evicted here still ends where the record says so, because nobody knows how long it would have run.
+- A pod that is not evicted here still ends where the record says so, because its own end is unknown.
 - A term that begins anew finds the pods of this world bound where they are here.
 """
 
@@ -400,7 +400,7 @@ def with_rules_of(recorded: ClusterSpec, new: ClusterSpec) -> ClusterSpec:
 
 
 def has_other_rules(recorded: ClusterSpec, new: ClusterSpec) -> bool:
-    """Whether a recorded cluster would get other rules, or other keys of these, from another one."""
+    """Would a recorded cluster get other rules, or other keys of these, from another one?"""
     return with_rules_of(recorded, new) != recorded
 
 
@@ -583,7 +583,7 @@ def _cells(result: Json) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _is_same(old: Json, new: Json) -> bool:
-    """Whether two answers are the same but for words: the same cells for the whole group, or the same victims."""
+    """Do two answers have the same cells for the whole group, or the same victims?"""
     if old["kind"] != new["kind"]:
         return False
     if old["kind"] == "bind":
