@@ -19,7 +19,7 @@ Json = dict[str, Any]
 KEYS = sorted(
     {SCHEDULING_SPEC, BIND_INFO, LEAF_CELL_ISOLATION, POD_GANG, PROOF, DEVICE_REQUESTS, LEAF_CELL_TYPE, PINNED_CELL}
     | {PRIORITY, VIRTUAL_CLUSTER, CHECKPOINTED_AT, MAY_MOVE, PREFIX + "pod-retry-at"}
-    | {key for dialect in table.DIALECTS for key in dialect.KEYS}
+    | {key for dialect in table.DIALECTS for key in dialect.keys}
     | {koordinator.PODGROUP_LABEL, yunikorn.APPLICATION, yunikorn.OLD_APPLICATION, koordinator.GROUP_NAME}
     | {jobset.TOPOLOGY, jobset.BY_NODE_SELECTOR, jobset.COMPLETION_INDEX, jobset.REPLICATED_JOB, jobset.REPLICAS}
     | {jobset.JOB_INDEX, "kubernetes.io/hostname", "app"}
