@@ -8,6 +8,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
+from hived_extender.jobs.amounts import DEVICE_REQUESTS
 from hived_extender.jobs.annotations import (
     BIND_INFO,
     LEAF_CELL_ISOLATION,
@@ -15,10 +16,9 @@ from hived_extender.jobs.annotations import (
     PREFIX,
     SCHEDULING_SPEC,
 )
-from hived_extender.jobs.asks import DEVICE_REQUESTS, PRIORITY, VIRTUAL_CLUSTER
-from hived_extender.jobs.bind_info import POD_GANG
+from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.jobs.bind_info import POD_GANG, PROOF
 from hived_extender.jobs.progress import CHECKPOINTED_AT, MAY_MOVE
-from hived_extender.jobs.proofs import PROOF
 from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.machine.writes.binding import RETRY_ANNOTATION

@@ -14,8 +14,7 @@ from hived_config.settings import Settings
 from hived_config.skus import GPU_RESOURCE
 from hived_extender.jobs import annotations
 from hived_extender.jobs import asks as requests
-from hived_extender.jobs.annotation_yaml import OLD_SPELLINGS
-from hived_extender.jobs.annotations import PREFIX
+from hived_extender.jobs.annotations import OLD_SPELLINGS, PREFIX
 from hived_extender.kube.events import MESSAGE_LIMIT
 from hived_extender.machine.announcements import BOARD_LIMIT
 from hived_extender.machine.notices import CONDITION_REASONS, CONDITION_TYPE, Pace, Reason

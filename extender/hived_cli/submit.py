@@ -19,10 +19,10 @@ from hived_config.loader import Configuration
 from hived_config.reader import printable
 from hived_extender.api.inspection import Inspector, NoAnswerError
 from hived_extender.api.waiting import MASKED, PodOutcome
+from hived_extender.jobs.asks import parse_priority
 from hived_extender.jobs.document import Part
 from hived_extender.jobs.kinds import gates, marks
 from hived_extender.jobs.kinds.table import find_kind
-from hived_extender.jobs.priorities import parse_priority
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_jobs.configuration import find_configuration, is_embedded
 from hived_jobs.controller import JobController

@@ -20,9 +20,9 @@ from hived_extender.http.answers import Answer
 from hived_extender.http.bodies import Receive, Scope, Send, send_answer
 from hived_extender.http.server import HttpServer
 from hived_extender.http.tls import ServerTls
-from hived_extender.jobs.job_admission import JobAdmission
+from hived_extender.jobs.admission import Admission
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.namespaces import Namespaces
-from hived_extender.jobs.proofs import Prover
 from hived_extender.jobs.wire import encode
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.clocks import Backoff, timestamp
@@ -188,7 +188,7 @@ class Groundwork(msgspec.Struct, frozen=True):
     prover: Prover | None
     secret: BindingSecret | None
     namespaces: Namespaces
-    admission: JobAdmission
+    admission: Admission
 
     @property
     def first(self) -> Configuration:
@@ -209,7 +209,7 @@ def lay_groundwork(config: Path | ConfigMapName | Origin, kube: KubeClient | Non
     except KubeError as error:
         raise UserError(str(error)) from error
     namespaces, first = Namespaces(client, Metrics()), origin.configuration
-    admission = JobAdmission(first.cluster, first.rules, labels_of=namespaces.labels)
+    admission = Admission(first.cluster, first.rules, labels_of=namespaces.labels)
     return Groundwork(origin, Clients(client), prover, secret, namespaces, admission)
 
 

@@ -28,8 +28,8 @@ from hived_extender.insight.forecast import Forecaster
 from hived_extender.insight.history import HistoryRings, Sampler
 from hived_extender.insight.listing import PreemptedJobs
 from hived_extender.insight.store import Store as PastStore
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.podgroups import Objects
-from hived_extender.jobs.proofs import Prover
 from hived_extender.kube import answers
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import EventRecorder

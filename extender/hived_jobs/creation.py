@@ -11,7 +11,8 @@ import msgspec
 from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
-from hived_extender.jobs.access import LabelsOf, Permissions
+from hived_extender.jobs.access import Permissions
+from hived_extender.jobs.asks import LabelsOf, no_labels
 from hived_extender.jobs.kinds.kind import path_of
 from hived_extender.jobs.kinds.table import KINDS
 from hived_extender.jobs.wire import Pod
@@ -43,7 +44,7 @@ def _read(manifest: Manifest) -> Pod | None:
 
 
 def submission_refusals(
-    pods: Iterable[Manifest], rules: PodRules, cluster: ClusterSpec, labels_of: LabelsOf | None = None
+    pods: Iterable[Manifest], rules: PodRules, cluster: ClusterSpec, labels_of: LabelsOf = no_labels
 ) -> list[str]:
     """Return why pods would be refused, each reason once with its pods; nothing if none would be.
 

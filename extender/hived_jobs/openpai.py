@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.access import PRIORITY_WORDS
+from hived_extender.jobs.amounts import Capacity, Request, cluster_capacity, sku, skus_needed, vc_capacity
 from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION
-from hived_extender.jobs.capacity import Capacity, Resources, cluster_capacity, sku, skus_needed, vc_capacity
+from hived_extender.jobs.asks import priority_class_name
 from hived_extender.jobs.device_words import HIVED_WORD, NO_DEVICE, NVIDIA_WORD
-from hived_extender.jobs.priorities import priority_class_name
 from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_jobs.documents import Document, Section
 from hived_jobs.submission import (
@@ -42,7 +42,7 @@ class TaskRole:
     name: str
     section: Section
     instances: int
-    resources: Resources
+    resources: Request
     image: str
     commands: str
     shared_memory_mib: int
@@ -292,7 +292,7 @@ def _task_role(
         message = f"no prerequisite of type dockerimage is named {image!r} (known: {known(images)})"
         raise section.refuse("dockerImage", message)
     asked = section.section("resourcePerInstance")
-    resources = Resources(asked.whole("gpu", 0), asked.number("cpu", 0), asked.number("memoryMB", 0))
+    resources = Request(asked.whole("gpu", 0), asked.number("cpu", 0), asked.number("memoryMB", 0))
     if "ports" in asked:
         asked.warn("ports", "not supported, ignored")
     asked.skip("ports")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from hived.values.errors import UserError
 from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
-from hived_extender.jobs.priorities import priority_class_name
+from hived_extender.jobs.asks import priority_class_name
 from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_jobs.documents import Document, Section
 from hived_jobs.submission import (

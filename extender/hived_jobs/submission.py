@@ -15,11 +15,10 @@ import msgspec
 from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec
 from hived_extender.jobs.annotations import PREFIX, SCHEDULING_SPEC
-from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER, priority_class_name
 from hived_extender.jobs.kinds import koordinator, table
 from hived_extender.jobs.kinds.description import NoObjects
 from hived_extender.jobs.kinds.own import TASK, TASK_MINIMUMS
-from hived_extender.jobs.priorities import priority_class_name
 from hived_extender.jobs.wire import Pod
 from hived_jobs.documents import Document, Section
 from hived_jobs.policies import NO_RULES, Rules

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from hived.values.errors import UserError
 from hived_config.loader import Configuration
 from hived_extender.groundwork import LOOPBACK
-from hived_extender.jobs.job_admission import JobAdmission
-from hived_extender.jobs.proofs import Prover
+from hived_extender.jobs.admission import Admission
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
 from hived_extender.machine.notices import Pace
@@ -89,13 +89,13 @@ def start_embedded(
                 yield running
 
 
-def _cluster_of(configuration: Configuration, *, has_webhook: bool) -> tuple[EmbeddedCluster, JobAdmission]:
+def _cluster_of(configuration: Configuration, *, has_webhook: bool) -> tuple[EmbeddedCluster, Admission]:
     """A cluster that is not started, and the admission of its objects; each needs the other."""
 
     def labels_of(namespace: str) -> Mapping[str, str]:
         return cluster.namespace_labels(namespace)  # which needs the admission to begin with
 
-    admission = JobAdmission(configuration.cluster, configuration.rules, serves_every_name=True, labels_of=labels_of)
+    admission = Admission(configuration.cluster, configuration.rules, serves_every_name=True, labels_of=labels_of)
     cluster = EmbeddedCluster(
         configuration.cluster,
         rules=configuration.rules,

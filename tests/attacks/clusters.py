@@ -17,8 +17,8 @@ import yaml
 
 from hived_extender.deploy.installation import NAMESPACE, kinds_of_queues
 from hived_extender.http.webhook import MUTATE_PATH
+from hived_extender.jobs.amounts import DEVICE_REQUESTS
 from hived_extender.jobs.annotations import PREFIX
-from hived_extender.jobs.asks import DEVICE_REQUESTS
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_jobs.submission import Submission
 from hived_lab.embedded.nodes import RUN_SECONDS

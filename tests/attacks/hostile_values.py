@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from hived_extender.jobs.amounts import DEVICE_REQUESTS
 from hived_extender.jobs.annotations import BIND_INFO, LEAF_CELL_ISOLATION, PREFIX, SCHEDULING_SPEC
-from hived_extender.jobs.asks import DEVICE_REQUESTS, LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER
-from hived_extender.jobs.bind_info import POD_GANG
+from hived_extender.jobs.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.jobs.bind_info import POD_GANG, PROOF
 from hived_extender.jobs.kinds import jobset, koordinator, table, yunikorn
 from hived_extender.jobs.progress import CHECKPOINTED_AT, MAY_MOVE
-from hived_extender.jobs.proofs import PROOF
 from hived_extender.jobs.wire import ENABLE_LIMIT
 
 Json = dict[str, Any]

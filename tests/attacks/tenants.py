@@ -18,9 +18,9 @@ from urllib.request import urlopen
 import yaml
 
 from hived_extender.http.webhook import MUTATE_PATH
+from hived_extender.jobs.amounts import DEVICE_REQUESTS
 from hived_extender.jobs.annotations import BIND_INFO, PREFIX, SCHEDULING_SPEC
-from hived_extender.jobs.asks import DEVICE_REQUESTS
-from hived_extender.jobs.proofs import PROOF
+from hived_extender.jobs.bind_info import PROOF
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from tests.attacks.attack import Outcome, Run
 from tests.e2e.certificates import LOOPBACK

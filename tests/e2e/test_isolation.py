@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from hived_extender.http.webhook import MUTATE_PATH
+from hived_extender.jobs.amounts import DEVICE_REQUESTS
 from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION
-from hived_extender.jobs.asks import DEVICE_REQUESTS
 from hived_extender.jobs.device_words import VARIABLES
 from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import pod_path

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived_config.loader import Configuration
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.kinds.description import NoObjects
-from hived_extender.jobs.proofs import Prover
 from hived_extender.jobs.wire import BindArgs
 from hived_extender.machine.effects import (
     AnnotatePod,

@@ -54,7 +54,7 @@ from hived_extender.insight.trials import (
     state_after,
     words,
 )
-from hived_extender.jobs.capacity import leaves_below
+from hived_extender.jobs.amounts import leaves_below
 from hived_extender.jobs.progress import MAY_MOVE
 from hived_extender.machine.certificates import counted, listed_with, short_name
 from hived_extender.machine.devices.keeper import SHORT

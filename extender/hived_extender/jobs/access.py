@@ -1,52 +1,45 @@
-"""May this pod have what it asks for? Answered when a pod is created, before hived has seen its gang.
+"""The checks of a pod when it is created, before hived has seen its gang; the configuration alone decides.
 
-The queue or PriorityClass of a PodGroup may not be known here, nor the labels of a new namespace. The pod passes then,
-unless it is refused either way: the scheduler asks again when it places it.
+`Permissions`: may its namespace have this virtual cluster at this priority? The queue or PriorityClass of a PodGroup
+may not be known yet, nor the labels of a new namespace. The pod passes then, unless it is refused either way: the
+scheduler asks again when it places it.
 
-Pods that the admission webhook refuses: they would use devices of hived's nodes that hived has not given them.
+`ForeignDevices`: would it use devices of hived's nodes that hived has not given to it? Pods of kube-system pass, and of
+namespaces with the label `EXEMPT`, such as that of an operator whose pods test each device. Administrators label
+namespaces.
 
-Pods of the cluster's own namespaces pass: of kube-system, and of namespaces with the label `EXEMPT`, such as that of an
-operator whose pods test each device. Administrators label namespaces.
-
-Pods that can never run, seen when they are created: they ask for more than any cell of their virtual cluster has.
-
-The configuration alone decides. Only a bound is known here: pods that pass may have to wait forever all the same, and
-the scheduler says so then. What is refused could not run in an empty cluster.
+`Sizes`: can it never run, as it asks for more than any cell of its virtual cluster has? A refused pod could not run in
+an empty cluster. Pods that pass may have to wait forever all the same, and the scheduler says so then.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from math import ceil
 
 import msgspec
 
 from hived.values.errors import UserError
-from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PhysicalCellSpec
-from hived_config.quantities import exact
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.rules import PodRules, names_for
+from hived_extender.jobs.amounts import all_requested, leaves_below, pinned_cells, requested
 from hived_extender.jobs.annotations import BIND_INFO, PREFIX, SCHEDULING_SPEC, is_quickly_read, read_spec
-from hived_extender.jobs.asks import AccessError, Ask, Resolver, Wish
+from hived_extender.jobs.asks import AccessError, Ask, LabelsOf, Resolver, Wish, no_labels
 from hived_extender.jobs.bind_info import asks_in_own_words
-from hived_extender.jobs.capacity import leaves_below
 from hived_extender.jobs.kinds import table
 from hived_extender.jobs.kinds.description import NoObjects
-from hived_extender.jobs.requests import most_at_once, requested
-from hived_extender.jobs.wire import Container, NodeSelector, Pod
-
-LabelsOf = Callable[[str], Mapping[str, str]]
-"""The labels of a namespace, none of one that is not known; see `namespaces.Namespaces`."""
+from hived_extender.jobs.wire import NodeSelector, Pod
 
 
 class Permissions:
-    """The answers of one configuration. Without `labels_of` a pod passes wherever a rule needs labels."""
+    """Checks pods against the access rules of one configuration; a pod passes while labels it needs are not known."""
 
-    def __init__(self, cluster: ClusterSpec, rules: PodRules, labels_of: LabelsOf | None = None) -> None:
+    def __init__(self, cluster: ClusterSpec, rules: PodRules, labels_of: LabelsOf = no_labels) -> None:
         self._access = rules.access
         self._grace = rules.grace
         self._labels_of = labels_of
         self._resolver = Resolver(cluster, rules, self._labels)
 
     def refusal(self, pod: Pod) -> str:
-        """Why a pod is refused that is for hived; "" if it is not, or if it cannot be read."""
+        """Why a pod for hived is refused, "" if it is not, or cannot be read."""
         access, namespace = self._access, pod.metadata.namespace
         if access.is_unrestricted:
             return ""
@@ -68,9 +61,9 @@ class Permissions:
         return guaranteed if opportunistic else ""
 
     def most_grace_s(self, pod: Pod) -> int | None:
-        """The most seconds that an opportunistic pod may take to leave, if it asks for more; None if it does not.
+        """The most seconds that an opportunistic pod may take to leave, if it asks for more.
 
-        A pod whose priority is not known yet, or that cannot be read, asks for nothing here.
+        None if it does not, if its priority is not known yet, or if it cannot be read.
         """
         asked_s = pod.spec.termination_grace_period_seconds if pod.spec is not None else None
         if asked_s is None:
@@ -85,20 +78,17 @@ class Permissions:
         return ceiling_s if asked_s > ceiling_s else None
 
     def concerns(self, pod: Pod, *, is_served: bool) -> bool:
-        """Whether hived would give a pod cells, or take it for one that has them already.
-
-        `is_served` says whether its schedulerName is one of ours.
-        """
+        """Is the pod hived's: would it get cells, or has it some? `is_served`: its schedulerName is one of ours."""
         if pod.is_ours or (pod.node and BIND_INFO in pod.annotations):
             return True
         is_ours = SCHEDULING_SPEC in pod.annotations or table.is_marked_by_author(pod)
         return is_served and (is_ours or self._resolver.asks_for_devices(pod))
 
     def _labels(self, namespace: str) -> Mapping[str, str]:
-        return self._labels_of(namespace) if self._labels_of is not None and self._access.needs_labels else {}
+        return self._labels_of(namespace) if self._access.needs_labels else {}
 
     def _wish(self, pod: Pod) -> Wish:
-        """As far as it can be made out. Raises UserError if the pod cannot be read."""
+        """Its virtual cluster and priority as far as they are known. Raises UserError if the pod cannot be read."""
         if asks_in_own_words(pod.annotations):
             text = pod.annotations[SCHEDULING_SPEC]
             if not is_quickly_read(text):
@@ -120,19 +110,11 @@ EXEMPT, ALLOW = PREFIX + "foreign-devices", "allow"
 """Label of a namespace, and its value, whose pods may use devices past hived."""
 
 
-class _NodeAffinity(msgspec.Struct):
-    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+class ForeignDevices:
+    """Refuses pods that take devices past hived, unless `foreignDevices` of the configuration allows it."""
 
-
-class _Affinity(msgspec.Struct, rename="camel"):
-    node_affinity: _NodeAffinity | None = None
-
-
-class Refusals:
-    """Refuses pods that ask for a resource, unless the configuration says otherwise by `foreignDevices`."""
-
-    def __init__(self, cluster: ClusterSpec, rules: PodRules, labels_of: LabelsOf | None = None) -> None:
-        """`labels_of` has the labels of namespaces. Cost O(cells) if any resource is refused, else nothing."""
+    def __init__(self, cluster: ClusterSpec, rules: PodRules, labels_of: LabelsOf = no_labels) -> None:
+        """Cost O(cells) if any resource is refused, else nothing."""
         self._labels_of = labels_of
         means = rules.resources_in(cluster)
         self._types = {
@@ -146,7 +128,7 @@ class Refusals:
         self._names = names_for(rules.scheduler_names, cluster.virtual_clusters)
 
     def refusal(self, pod: Pod, *, is_ours: bool, is_by_kubelet: bool = False) -> str:
-        """Why a pod that is created is refused, "" if it is not. `is_ours`: it gets cells, unless it names a node."""
+        """Why a new pod is refused, "" if it is not. `is_ours`: it gets cells, unless it names a node."""
         is_static = is_by_kubelet and MIRROR in pod.annotations
         if not self._types or (is_ours and not pod.node) or is_static or self._is_exempt(pod.metadata.namespace):
             return ""
@@ -162,21 +144,28 @@ class Refusals:
         return f"it asks for {resource}, which hived gives away {place}: {remedy}"
 
     def _is_exempt(self, namespace: str) -> bool:
-        labels = (self._labels_of(namespace) if self._labels_of is not None else None) or {}
-        return namespace in SYSTEM_NAMESPACES or labels.get(EXEMPT) == ALLOW
+        return namespace in SYSTEM_NAMESPACES or self._labels_of(namespace).get(EXEMPT) == ALLOW
 
     def _named(self) -> str:
         return " or ".join(self._names[:3])
 
     def _is_elsewhere(self, pod: Pod, resource: str) -> bool:
-        """Does its nodeSelector rule out the nodes of every leaf cell type of the resource, by their labels?"""
+        """Does its nodeSelector rule out the nodes of every leaf cell type of the resource?"""
         selector = (pod.spec and pod.spec.node_selector) or {}
         labels = [self._node_labels.get(leaf_type, {}) for leaf_type in self._types[resource]]
         return all(any(selector.get(key, value) != value for key, value in each.items()) for each in labels)
 
 
+class _NodeAffinity(msgspec.Struct):
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class _Affinity(msgspec.Struct, rename="camel"):
+    node_affinity: _NodeAffinity | None = None
+
+
 def _daemon_node(pod: Pod) -> str:
-    """The node that a DaemonSet has made a pod for, "" if none has."""
+    """The node for which a DaemonSet has made a pod, "" if none has."""
     try:
         affinity = msgspec.convert((pod.spec and pod.spec.affinity) or {}, _Affinity)
     except ValueError:
@@ -185,28 +174,18 @@ def _daemon_node(pod: Pod) -> str:
     return required.only_node if required else ""
 
 
-_RESOURCES = {"CPUs": "cpu", "Gi of memory": "memory"}
-
-
-def _cpu_and_memory(container: Container) -> Iterator[tuple[str, float]]:
-    """A container's requests of both; a limit stands for a request that is missing."""
-    resources = container.resources
-    said = {} if resources is None else (resources.limits or {}) | (resources.requests or {})
-    return ((name, float(exact(str(said[name])) or 0)) for name in _RESOURCES.values() if name in said)
-
-
 class Sizes:
-    """The largest pods of one configuration."""
+    """Checks pods against the largest cells of one configuration."""
 
-    def __init__(self, cluster: ClusterSpec, rules: PodRules, labels_of: LabelsOf | None = None) -> None:
+    def __init__(self, cluster: ClusterSpec, rules: PodRules, labels_of: LabelsOf = no_labels) -> None:
         """Cost O(cells that the file spells out)."""
         self._cluster = cluster
-        self._resolver = Resolver(cluster, rules, labels_of) if labels_of is not None else Resolver(cluster, rules)
+        self._resolver = Resolver(cluster, rules, labels_of)
         self._anywhere = self._bounds(cell.cell_type for cell in cluster.physical_cells)
-        self._pinned = dict(self._pinned_sizes())
+        self._pinned = {pin: self._in_a_node(cell_type)[1] for pin, cell_type in pinned_cells(cluster)}
 
     def refusal(self, pod: Pod) -> str:
-        """Why a pod that is for hived can never run; "" if it may, or if it cannot be read."""
+        """Why a pod for hived can never run, "" if it can, or cannot be read."""
         try:
             ask = self._ask(pod)
         except UserError:
@@ -222,7 +201,7 @@ class Sizes:
         )
 
     def warning(self, pod: Pod) -> str:
-        """What a pod that borrows leaf cells asks for beyond their share by `skuTypes`; "" if nothing, or not known."""
+        """A warning about CPU or memory beyond the share of borrowed cells by `skuTypes`; "" if none or not known."""
         try:
             ask = self._ask(pod)
         except UserError:
@@ -232,15 +211,15 @@ class Sizes:
         skus = [sku for name, sku in self._cluster.sku_types.items() if ask.leaf_cell_type in ("", name)]
         if not skus or not all(sku.cpu and sku.memory_mib for sku in skus):
             return ""  # a node's allocatable amounts count, which only the scheduler knows
-        wanted, count = most_at_once(pod.spec, _cpu_and_memory), ask.leaf_cell_count
-        for resource, unit, share in (
-            ("CPUs", 1, max(sku.cpu for sku in skus)),
-            ("Gi of memory", 2**30, max(sku.memory_mib for sku in skus) / 1024),
+        wanted, count = all_requested(pod, {"cpu", "memory"}), ask.leaf_cell_count
+        for resource, unit, word, share in (
+            ("cpu", 1, "CPUs", max(sku.cpu for sku in skus)),
+            ("memory", 2**30, "Gi of memory", max(sku.memory_mib for sku in skus) / 1024),
         ):
-            asked = wanted.get(_RESOURCES[resource], 0) / unit
+            asked = wanted.get(resource, 0) / unit
             if asked > ceil(share * count):
                 return (
-                    f"it borrows {count} leaf cells and asks for {asked:g} {resource}, more than their share of "
+                    f"it borrows {count} leaf cells and asks for {asked:g} {word}, more than their share of "
                     f"{share * count:g}: with borrowedResources: share it waits unless a node has more that is "
                     "promised to nobody"
                 )
@@ -260,7 +239,7 @@ class Sizes:
         return self._resolver.resolve(pod, table.describe(pod, NoObjects()))
 
     def _most(self, ask: Ask) -> tuple[int, str]:
-        """The leaf cells of the largest cell that the pod could have, and where; 0 if that is not known."""
+        """(leaf cells of the largest cell that the pod could have, 0 if not known; the place of that cell)."""
         if ask.pinned_cell_id:
             return self._pinned.get(ask.pinned_cell_id, 0), f"pinned cell {ask.pinned_cell_id}"
         vc = self._cluster.virtual_clusters[ask.virtual_cluster]
@@ -272,7 +251,7 @@ class Sizes:
         return max(counts, default=0), place
 
     def _bounds(self, cell_types: Iterable[str]) -> dict[str, int]:
-        """By leaf cell type, the leaves of the largest of these cells, or of a node in it."""
+        """By leaf cell type, the leaves of the largest of these cells, or of a node in it if it is larger."""
         found: dict[str, int] = {}
         for cell_type in dict.fromkeys(cell_types):
             leaf_type, count = self._in_a_node(cell_type)
@@ -280,17 +259,8 @@ class Sizes:
         return found
 
     def _in_a_node(self, cell_type: str) -> tuple[str, int]:
-        """The leaf type below a cell type, and the leaves of one such cell, or of a node in it if it is larger."""
+        """(leaf type below a cell type, leaves of one such cell, or of a node in it if it is larger)."""
         types, inner = self._cluster.cell_types, cell_type
         while inner in types and not types[inner].is_node_level:
             inner = types[inner].child_type
         return leaves_below(self._cluster, inner if inner in types else cell_type)
-
-    def _pinned_sizes(self) -> Iterator[tuple[str, int]]:
-        stack: list[tuple[PhysicalCellSpec, str]] = [(cell, cell.cell_type) for cell in self._cluster.physical_cells]
-        while stack:
-            cell, cell_type = stack.pop()
-            if cell.pinned_cell_id:
-                yield cell.pinned_cell_id, self._in_a_node(cell_type)[1]
-            if cell.children:
-                stack += [(child, self._cluster.cell_types[cell_type].child_type) for child in cell.children]

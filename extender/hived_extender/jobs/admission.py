@@ -1,13 +1,17 @@
-"""The admission webhook: it changes pods that are created, so that their devices are HiveD's to give.
+"""The admission webhook: it changes new pods so that their devices are HiveD's to give, and holds new jobs that queue.
 
-A device plugin picks any free devices of the node for a pod that asks for its resource. So the resource is taken out of
+A device plugin picks any free devices of the node for a pod that asks for its resource. So the resource is removed from
 the pod, and the counts are kept in an annotation. A variable of the containers reads the devices from the annotation
 that binding writes. Containers that ask for no device get none: a runtime would give them whatever their image says
-(`device_words`). Nothing happens beside the change of the pod: it stays as it is where a change would not be sound, if
-need be with a warning to its creator. A second review changes nothing.
+(`device_words`). A pod stays as it is where a change would not be sound, if need be with a warning to its creator. A
+second review changes nothing.
 
-Three kinds of pods are refused: pods that ask for more than their namespace may have, pods that are larger than any
-cell they could have, and pods that would take devices past the scheduler, unless `foreignDevices` says otherwise.
+Three kinds of pods are refused (`access`): pods without permission, pods that are larger than any cell they could have,
+and pods that would take devices past the scheduler, unless `foreignDevices` allows it.
+
+Jobs that are ours to queue are created held, so no pod of theirs exists before its turn. Plain pods of a gang get our
+gate. A job that slips through, as while no webhook answers, is suspended by the queues; such plain pods are in no
+queue. Quota trees are checked here too.
 """
 
 import base64
@@ -22,14 +26,23 @@ from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec
 from hived_config.quantities import is_positive
 from hived_config.rules import PodRules, names_for
-from hived_extender.jobs.access import LabelsOf, Permissions, Refusals, Sizes
+from hived_extender.jobs.access import ForeignDevices, Permissions, Sizes
+from hived_extender.jobs.amounts import DEVICE_REQUESTS, DeviceRequests, most_at_once
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, read_spec
-from hived_extender.jobs.asks import DEVICE_REQUESTS, DeviceRequests
+from hived_extender.jobs.asks import LabelsOf, no_labels
 from hived_extender.jobs.device_words import DeviceWords, is_numbered, plugin_word
+from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.job import JobState
+from hived_extender.jobs.kinds import gangs, gates, kueue, marks, table
 from hived_extender.jobs.kinds.description import NoObjects
-from hived_extender.jobs.kinds.table import describe, is_marked
-from hived_extender.jobs.requests import most_at_once
+from hived_extender.jobs.kinds.table import describe, is_marked, job_of_pod, workload_of
+from hived_extender.jobs.misspelt import misplaced
+from hived_extender.jobs.needs import is_ours, need_of
+from hived_extender.jobs.quotas.backing import Beside, judge
 from hived_extender.jobs.wire import ENABLE_LIMIT, Container, Pod, encode
+
+KUEUES = frozenset((kueue.GROUP_NAME, "kueue.x-k8s.io/managed"))
+"""Labels of pods that Kueue starts."""
 
 QUOTA_TREE = "ElasticQuotaTree"
 """The kind of objects that are looked at when they are changed, too."""
@@ -55,7 +68,7 @@ EPHEMERAL_SUBRESOURCE = "ephemeralcontainers"
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """A pod as it is to be stored, and what to tell its creator; with a `refusal`, why it is not to be."""
+    """The pod to be stored and warnings to its creator; or the reason of a refusal."""
 
     pod: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
@@ -63,7 +76,7 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class Answered(msgspec.Struct, frozen=True):
-    """Operations of a JSON patch by which an object is changed, and the rest as in `Admitted`."""
+    """Operations of a JSON patch of an object, and the rest as in `Admitted`."""
 
     patch: tuple[Mapping[str, Any], ...] = ()
     warnings: tuple[str, ...] = ()
@@ -71,10 +84,13 @@ class Answered(msgspec.Struct, frozen=True):
 
 
 class Admission:
-    """Changes pods that are for the scheduler of this cluster, and no others.
+    """Reviews pods, job objects of the kinds in the table, and quota trees.
 
-    `serves_every_name`: there is no other scheduler that pods could be for. `labels_of` has the labels of namespaces.
+    `serves_every_name`: no other scheduler serves pods here. `labels_of` has the labels of namespaces. `beside_tree`
+    gives warnings about trees that follow from the present jobs; None while these are not known.
     """
+
+    beside_tree: Beside | None = None
 
     def __init__(
         self,
@@ -82,37 +98,50 @@ class Admission:
         rules: PodRules,
         *,
         serves_every_name: bool = False,
-        labels_of: LabelsOf | None = None,
+        labels_of: LabelsOf = no_labels,
     ) -> None:
         self._serves_every_name = serves_every_name
         self._labels_of = labels_of
         self.configure(cluster, rules)
 
     def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
-        """Go by another configuration from now on."""
+        """Uses another configuration from now on."""
         self._names = frozenset(names_for(rules.scheduler_names, cluster.virtual_clusters))
         resources = rules.resources_in(cluster)
         self._resources = frozenset(resources.values())
         numbered = {name for name, resource in resources.items() if is_numbered(resource)}
         self._unnumbered = (cluster.sku_types.keys() | resources.keys()) - numbered
         self._words = DeviceWords(self._resources)
-        self._refusals = Refusals(cluster, rules, self._labels_of)
+        self._foreign = ForeignDevices(cluster, rules, self._labels_of)
         self._permissions = Permissions(cluster, rules, self._labels_of)
         self._sizes = Sizes(cluster, rules, self._labels_of)
+        self._cluster, self._tree_resources = cluster, resources
+        self._has_queues = rules.queueing.is_enabled
+        self._interpreter = Interpreter(
+            cluster, rules, NoObjects(), serves_every_name=self._serves_every_name, labels_of=self._labels_of
+        )
 
     def admit(self, pod: Mapping[str, Any], namespace: str = "", *, is_by_kubelet: bool = False) -> Admitted:
         """The pod with the limit that makes it ours and with the variables, without the resource of devices.
 
-        `namespace` is where it is created, if that is not written in it; `is_by_kubelet` says who creates it. Raises
-        UserError for what is no pod.
+        A pod of a gang of plain pods that queues gets our gate as well. `namespace` is where it is created, if it does
+        not say so itself. Raises UserError for a malformed pod.
         """
+        admitted = self._admit(pod, namespace, is_by_kubelet=is_by_kubelet)
+        if admitted.refusal or not self._has_queues or not self._is_to_wait(decoded(pod, Pod), namespace):
+            return admitted
+        spec = admitted.pod["spec"]
+        gated = {**spec, GATES: [*(spec.get(GATES) or ()), {"name": gates.GATE}]}
+        return Admitted({**admitted.pod, "spec": gated}, admitted.warnings)
+
+    def _admit(self, pod: Mapping[str, Any], namespace: str, *, is_by_kubelet: bool) -> Admitted:
         view: Pod = decoded(pod, Pod)
         view.metadata.namespace = view.metadata.namespace or namespace
         spec = view.spec
         if spec is None:
             return Admitted(pod)
         is_ours = view.is_ours or self._serves(spec.scheduler_name or "")
-        refusal = self._refusals.refusal(view, is_ours=is_ours, is_by_kubelet=is_by_kubelet)
+        refusal = self._foreign.refusal(view, is_ours=is_ours, is_by_kubelet=is_by_kubelet)
         if not refusal and self._permissions.concerns(view, is_served=self._serves(spec.scheduler_name or "")):
             refusal = self._permissions.refusal(view) or self._sizes.refusal(view)
         if refusal:
@@ -144,9 +173,9 @@ class Admission:
         return Admitted(_enabled(pod) if is_enabled else pod, warnings)
 
     def admit_ephemeral(self, pod: Mapping[str, Any], old: Mapping[str, Any]) -> Admitted:
-        """A pod that gets ephemeral containers: the new ones see no device, unless they read those of the pod's cells.
+        """A pod with new ephemeral containers, which see no device, unless they read those of the pod's cells.
 
-        Kubernetes lets nobody change ephemeral containers that are there, in `old`. Raises UserError as `admit` does.
+        Kubernetes does not let the present ones, in `old`, change. Raises UserError as `admit` does.
         """
         view: Pod = decoded(pod, Pod)
         spec = view.spec
@@ -161,15 +190,47 @@ class Admission:
         return Admitted({**pod, "spec": {**pod["spec"], EPHEMERAL: changed}} if changed else pod, tuple(replaced))
 
     def admit_job(self, document: Mapping[str, Any], namespace: str = "") -> Answered:
-        """An object that is no pod: it stays as it is, unless jobs wait in queues (`job_kinds.admission`)."""
-        return Answered()
+        """The change that holds a job, if it is ours to queue and not held yet, and warnings. Never raises."""
+        if not self._has_queues or table.find_kind(document.get("apiVersion"), document.get("kind")) is None:
+            return Answered()
+        try:
+            given = _placed(document, namespace)
+            job = table.read(given)
+            if not is_ours(job, self._interpreter):
+                return Answered()
+        except UserError as error:
+            return Answered(warnings=(f"it waits in no queue: {error.message}",))
+        try:
+            patch = table.hold_at_creation(given) if job.state is JobState.LET_GO else []
+        except UserError as error:
+            return Answered(refusal=error.message)
+        warning = ""
+        try:
+            if job.roles_in is None and (need := need_of(job, self._interpreter)) is not None:
+                warning = misplaced(job, (pod for pod, _ in need.pods))
+        except UserError as error:
+            warning = f"it waits until this is put right: {error.message}"
+        return Answered(tuple(patch), (warning,) if warning else ())
 
     def admit_tree(self, document: Mapping[str, Any], old: Mapping[str, Any] | None) -> Answered:
-        """A quota tree that is created, or changed from `old` (`job_kinds.admission`)."""
-        return Answered()
+        """Refuses a quota tree that breaks rules (rule 21.2), and warns of likely mistakes. Never raises."""
+        if not self._has_queues:
+            return Answered()  # of another controller
+        found = judge(document, old, self._cluster, self._tree_resources, self.beside_tree)
+        return Answered(warnings=found.warnings, refusal=found.refusal)
+
+    def _is_to_wait(self, pod: Pod, namespace: str) -> bool:
+        """Is a pod a member of a gang that queues, and has not our gate yet?"""
+        spec = pod.spec
+        if spec is None or pod.node or gates.GATE in pod.gates or not self._serves(spec.scheduler_name or ""):
+            return False
+        place = pod.metadata.namespace or namespace
+        may_wait = marks.may_queue(pod.labels, pod.annotations) and not pod.labels.keys() & KUEUES
+        is_of_other = job_of_pod(pod.labels, pod.metadata.owners or (), place) or workload_of(pod.annotations, place)
+        return may_wait and not is_of_other and gangs.names_gang(pod)
 
     def _hurried(self, pod: Mapping[str, Any], view: Pod) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-        """(the pod with no more time to leave lent cells than it may take, what of it was changed)."""
+        """(the pod with at most the time that it may take to leave lent cells, a warning if that is less)."""
         most_s = self._permissions.most_grace_s(view)
         if most_s is None:
             return pod, ()
@@ -179,10 +240,10 @@ class Admission:
     def _isolated(
         self, pod: Mapping[str, Any], view: Pod, resource: str, *, has_cells: bool
     ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-        """(the pod whose containers see the devices of its cells or none, what of them was replaced).
+        """(the pod whose containers see the devices of its cells or none, warnings about replaced variables).
 
-        `resource` is the one that it asks for, "" if it asks for none now. A container keeps what it has of a device
-        plugin: devices of a second kind, or on a node that its pod names itself.
+        `resource` is the one that it asks for, "" if it asks for none now. A container keeps devices of a device
+        plugin: of a second kind, or on a node that its pod names itself.
         """
         if not self._resources:
             return pod, ()
@@ -200,7 +261,7 @@ class Admission:
         return {**pod, "spec": spec}, tuple(replaced)
 
     def _seen(self, container: Mapping[str, Any], has_cells: bool, replaced: list[str]) -> dict[str, Any]:
-        """A container without devices in its pod's counts. It may read those of the cells, if the pod `has_cells`."""
+        """A container that counts no devices; it may read those of the cells if the pod `has_cells`."""
         limits = _limits(decoded(container, Container))
         plugged = {plugin_word(name, self._resources) for name, count in limits.items() if is_positive(count)} - {""}
         if plugged:
@@ -217,7 +278,7 @@ class Admission:
             raise UserError(f"expected a pod, found one that cannot be read: {error}") from None
 
     def _has_cells(self, pod: Pod) -> bool:
-        """Will binding write the devices of its cells, so that nobody else's text stands in the annotation?"""
+        """Will binding write the devices of its cells, over any other text in the annotation?"""
         if DEVICE_REQUESTS in pod.annotations:
             return True
         text = pod.annotations.get(SCHEDULING_SPEC)
@@ -303,7 +364,7 @@ def _admitted(admission: Admission, request: _Request, given: Mapping[str, Any])
 
 
 def _patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """JSON Patch from one to the other, of what `Admission` changes; "add" replaces what is there."""
+    """The JSON Patch of the fields that `Admission` changes; "add" replaces a present value."""
     annotations = new["metadata"].get("annotations")
     if annotations != old["metadata"].get("annotations"):
         yield {"op": "add", "path": "/metadata/annotations", "value": annotations}
@@ -318,10 +379,18 @@ def _patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str,
             yield {"op": "add", "path": f"/spec/{field}", "value": new["spec"][field]}
 
 
+def _placed(document: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """The object with the namespace in which it is created, if it does not say that itself."""
+    metadata = document.get("metadata")
+    if not namespace or not isinstance(metadata, dict) or metadata.get("namespace"):
+        return dict(document)
+    return {**document, "metadata": {**metadata, "namespace": namespace}}
+
+
 def _mistakes(pod: Pod) -> tuple[str, ...]:
-    """Mistakes in how a pod names its gang: told now, its creator need not look for events."""
+    """Mistakes in the keys of a pod's gang, so that its creator learns of them at once."""
     try:
-        describe(pod, NoObjects())  # whether the object that describes the gang exists does not matter yet
+        describe(pod, NoObjects())  # the object that describes the gang may come later
     except UserError as error:
         return (error.message,)
     return ()
@@ -340,7 +409,7 @@ def _limits(container: Container) -> Mapping[str, str | int | float]:
 
 
 def _counts(containers: Iterable[Container], resource: str) -> dict[str, int] | None:
-    """How many devices each container asks for, where any; None if Kubernetes would not have it that way."""
+    """The devices that each container asks for, if any; None if Kubernetes would refuse the counts."""
     counts = {}
     for container in containers:
         limit = str(_limits(container).get(resource, 0))
@@ -360,7 +429,7 @@ def _counted(pod: Mapping[str, Any], view: Pod, resource: str, counts: dict[str,
     """The pod with the annotation that keeps its counts of devices."""
     # Another webhook may have added a container since the first time.
     counts = _saved_counts(view.annotations, view, resource) | counts
-    assert view.spec is not None  # else nobody has counted
+    assert view.spec is not None  # else there are no counts
     total = most_at_once(view.spec, lambda each: [(resource, counts.get(each.name, 0))])[resource]
     requests = DeviceRequests(resource, int(total), counts)
     annotations = dict(view.annotations) | {DEVICE_REQUESTS: encode(requests).decode()}
@@ -377,7 +446,7 @@ def _found_counts(pod: Mapping[str, Any], view: Pod, resource: str) -> tuple[dic
 
 
 def _saved_counts(annotations: Mapping[str, str], pod: Pod, resource: str) -> dict[str, int]:
-    """The counts in `DEVICE_REQUESTS`, none if it is not sound: anybody may have written it."""
+    """The counts in `DEVICE_REQUESTS`, none if it is malformed: any author may write it."""
     try:
         saved = msgspec.json.decode(annotations.get(DEVICE_REQUESTS, ""), type=DeviceRequests)
     except (ValueError, RecursionError):

@@ -14,22 +14,24 @@ import msgspec
 from hived.values.errors import UserError
 from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, GroupSpec
 from hived.values.specs import PodSpec as CoreSpec
-from hived_config.access import DEFAULT_VIRTUAL_CLUSTER, Access
+from hived_config.access import DEFAULT_VIRTUAL_CLUSTER, PRIORITY_WORDS, Access
 from hived_config.rules import PodRules
-from hived_extender.jobs.annotations import MAX_COUNT, PREFIX
-from hived_extender.jobs.capacity import (
+from hived_extender.jobs.amounts import (
+    DEVICE_REQUESTS,
     Capacity,
-    Resources,
+    Request,
+    all_requested,
     cluster_capacity,
     leaves_below,
+    own_requests,
+    removed_devices,
+    requested,
     sku,
     skus_needed,
     vc_capacity,
 )
-from hived_extender.jobs.document import SHOWN_LENGTH
+from hived_extender.jobs.annotations import MAX_COUNT, PREFIX
 from hived_extender.jobs.kinds.description import Description, Within
-from hived_extender.jobs.priorities import parse_priority, priority_class_name
-from hived_extender.jobs.requests import all_requested, own_requests, requested
 from hived_extender.jobs.wire import ENABLE_LIMIT, Pod, PodSpec
 
 VIRTUAL_CLUSTER = PREFIX + "virtual-cluster"
@@ -37,13 +39,33 @@ PRIORITY = PREFIX + "priority"
 LEAF_CELL_TYPE = PREFIX + "leaf-cell-type"
 PINNED_CELL = PREFIX + "pinned-cell-id"
 
-DEVICE_REQUESTS = PREFIX + "device-requests"
-"""The devices of a pod whose containers name no resource of devices any more: the admission webhook took it away."""
-
 HOSTNAME = "kubernetes.io/hostname"
 
 NAMED = 8
 """Resources that a message names."""
+
+
+def parse_priority(text: str) -> int:
+    """A priority from one of OpenPAI's words or a number from -1 to 1000. Raises UserError for anything else."""
+    if text in PRIORITY_WORDS:
+        return PRIORITY_WORDS[text]
+    try:
+        priority = int(text)
+    except ValueError:
+        priority = OPPORTUNISTIC_PRIORITY - 1
+    if not OPPORTUNISTIC_PRIORITY <= priority <= MAX_GUARANTEED_PRIORITY:
+        words, numbers = ", ".join(PRIORITY_WORDS), f"{OPPORTUNISTIC_PRIORITY} to {MAX_GUARANTEED_PRIORITY}"
+        raise UserError(f"priority {text!r}: expected {words} or a number from {numbers}")
+    return priority
+
+
+def priority_class_name(priority: int) -> str:
+    """The PriorityClass that gives a pod the Kubernetes priority equal to its HiveD priority.
+
+    Kubernetes looks for victims among pods of lower Kubernetes priority only, so the two must agree.
+    """
+    return "hived-opportunistic" if priority == OPPORTUNISTIC_PRIORITY else f"hived-priority-{priority}"
+
 
 _ANY_GPU = re.compile(r"[^/]+/gpu")
 _OWN_CLASSES = {priority_class_name(each): each for each in range(OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY + 1)}
@@ -56,8 +78,12 @@ def _check_is_one(resources: Collection[str]) -> None:
         raise UserError(f"asks for {named}; keep only one: a pod has cells of one leaf cell type")
 
 
+LabelsOf = Callable[[str], Mapping[str, str]]
+"""The labels of a namespace, none of one that is not known; see `namespaces.Namespaces`."""
+
+
 def no_labels(namespace: str) -> Mapping[str, str]:
-    """Nothing is known of any namespace."""
+    """The labels of namespaces where none are known."""
     return {}
 
 
@@ -118,17 +144,6 @@ class _Cells(msgspec.Struct, frozen=True):
     pinned_cell_id: str = ""
 
 
-class DeviceRequests(msgspec.Struct):
-    """The content of the annotation `DEVICE_REQUESTS`.
-
-    `total` is as Kubernetes counts a pod, whose init containers end before the others begin.
-    """
-
-    resource: str
-    total: int
-    containers: dict[str, int] = {}
-
-
 class Resolver:
     """Reads what pods ask for, by one configuration. Cost of a pod: O(its containers); of the first of a VC, O(cells)
     that the file spells out.
@@ -136,9 +151,7 @@ class Resolver:
     `labels_of` gives the labels of a namespace, none of one that is not known.
     """
 
-    def __init__(
-        self, cluster: ClusterSpec, rules: PodRules, labels_of: Callable[[str], Mapping[str, str]] = no_labels
-    ) -> None:
+    def __init__(self, cluster: ClusterSpec, rules: PodRules, labels_of: LabelsOf = no_labels) -> None:
         self._labels_of = labels_of
         self._cluster = cluster
         self._rules = rules
@@ -169,7 +182,7 @@ class Resolver:
             return Ask(vc, priority, 0, within_cell=level, within_is_required=within.is_required)
         resource, device_count = devices
         cells = self._cells(pod, vc, priority, resource)
-        asked = Resources(
+        asked = Request(
             device_count, min(requested(pod, "cpu"), MAX_COUNT), min(requested(pod, "memory") / 2**20, MAX_COUNT)
         )
         if cells.is_any:
@@ -268,7 +281,7 @@ class Resolver:
         asked = {name: ceil(min(count, MAX_COUNT)) for name, count in found if count > 0}
         _check_is_one(asked)
         if not asked:
-            return taken_away(pod)
+            return removed_devices(pod)
         (device,) = asked.items()
         return device
 
@@ -299,7 +312,7 @@ class Resolver:
     def _device_names(self, pod: Pod) -> set[str]:
         spec = pod.spec or PodSpec()
         containers = (*(spec.containers or ()), *(spec.init_containers or ()))
-        names = {name for each in containers for name in own_requests(each)}
+        names = {name for each in containers for name in own_requests(each.resources)}
         return {name for name in names if name in self._means or _ANY_GPU.fullmatch(name)}
 
     def _cells(self, pod: Pod, vc: str, priority: int, resource: str) -> _Cells:
@@ -382,7 +395,7 @@ class Resolver:
     def _labels_of_types(self, types: Collection[str]) -> str:
         return "; ".join(f"{name} has {_labels(self._rules.node_labels[name])}" for name in types)
 
-    def _large_enough(self, cells: _Cells, asked: Resources, vc: str, *, is_guaranteed: bool) -> _Cells:
+    def _large_enough(self, cells: _Cells, asked: Request, vc: str, *, is_guaranteed: bool) -> _Cells:
         """Of cells of any of some types, those of types that have nodes large enough for a pod; of none, the type that
         comes closest. The pod then counts by these alone.
         """
@@ -439,19 +452,6 @@ class Resolver:
                 f"configuration, as one of {_listed(cell_types)}"
             )
         return level
-
-
-def taken_away(pod: Pod) -> tuple[str, int] | None:
-    """(resource, count) of the devices that the admission webhook found; None if there were none. Raises UserError."""
-    text = pod.annotations.get(DEVICE_REQUESTS)
-    if text is None:
-        return None
-    try:
-        found = msgspec.json.decode(text, type=DeviceRequests)
-    except (ValueError, RecursionError) as error:
-        said = f"{DEVICE_REQUESTS} is {text[:SHOWN_LENGTH]!r}: {error}"
-        raise UserError(f"{said}; the admission webhook writes it, remove it") from None
-    return (found.resource, min(found.total, MAX_COUNT)) if found.total > 0 else None
 
 
 def _said(pod: Pod, key: str) -> str:

@@ -5,13 +5,11 @@ from collections.abc import Iterable, Mapping
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodSpec
 from hived_config.rules import PodRules, names_for
-from hived_extender.jobs.access import LabelsOf
-from hived_extender.jobs.amounts import CellAmounts
+from hived_extender.jobs.amounts import CellAmounts, all_requested
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, read_spec
-from hived_extender.jobs.asks import Ask, Resolver, no_labels
+from hived_extender.jobs.asks import Ask, LabelsOf, Resolver, no_labels
 from hived_extender.jobs.kinds import table
 from hived_extender.jobs.kinds.description import Description, Lookup, ObjectRef
-from hived_extender.jobs.requests import all_requested
 from hived_extender.jobs.wire import Pod
 
 

@@ -18,8 +18,7 @@ import msgspec
 from hived.values.errors import UserError
 from hived.values.specs import BindInfo, PodSpec
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, SPEC_LIMIT, is_quickly_read, read_json_spec, read_spec
-from hived_extender.jobs.bind_info import Promise, asks_in_own_words, bind_info, peers_of, spec_text
-from hived_extender.jobs.proofs import Proof, Prover
+from hived_extender.jobs.bind_info import Promise, Proof, Prover, asks_in_own_words, bind_info, peers_of, spec_text
 from hived_extender.jobs.wire import PodMetadata
 
 SHARE = 0.05

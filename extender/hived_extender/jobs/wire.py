@@ -4,7 +4,7 @@ Keys of the extender protocol are Go field names; what kube-scheduler leaves uns
 unset is sent as `null` by us. Decoding knows the exact names only, and tries again without regard to case, as Go does,
 when a message does not fit. The node names of a call, up to tens of thousands, stay undecoded (`node_names`).
 
-Node selectors that name one node by its field, as DaemonSets and allocated claims have them.
+A node selector is read where it names one node by its field, as those of DaemonSets and allocated claims do.
 """
 
 from collections.abc import Mapping

@@ -13,8 +13,9 @@ from weakref import WeakValueDictionary, ref
 import msgspec
 
 from hived.values.errors import UserError
+from hived_extender.jobs.amounts import set_aside
 from hived_extender.jobs.namespaces import NAMESPACE_NAME
-from hived_extender.jobs.wire import ENABLE_LIMIT, Container, Pod, PodSpec, Resources
+from hived_extender.jobs.wire import ENABLE_LIMIT, Container, Pod, PodSpec
 from hived_extender.kube_rules.selectors import (
     IN,
     MOST,
@@ -43,7 +44,6 @@ NamespaceLabels = Mapping[str, Mapping[str, str]]
 """Labels of namespaces by their names; one that is missing has NAMESPACE_NAME alone."""
 
 _DISKS = ("gcePersistentDisk", "awsElasticBlockStore", "azureDisk", "iscsi", "rbd")
-_POD_LEVEL = ("cpu", "memory")
 
 
 class Toleration(NamedTuple):
@@ -309,54 +309,11 @@ def _with_own(
 
 
 def _requests(spec: PodSpec) -> tuple[tuple[str, int], ...]:
-    """As kube-scheduler adds them up: containers that run at once, or the init container that needs more; pod-level
-    resources stand in place of both, overhead comes on top.
-    """
-    total = _of_containers(spec)
-    total |= _of_pod_level(spec.resources, total)
-    for resource, quantity in (spec.overhead or {}).items():
-        total[resource] = total.get(resource, 0) + units(resource, quantity)
-    return tuple(sorted((name, min(count, MOST)) for name, count in total.items() if count and name != ENABLE_LIMIT))
-
-
-def _of_containers(spec: PodSpec) -> dict[str, int]:
-    beside: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for each in spec.init_containers or ():
-        own = _own_requests(each.resources)
-        for resource, count in own.items():
-            peak[resource] = max(peak.get(resource, 0), beside.get(resource, 0) + count)
-        if each.restart_policy == "Always":
-            _add(beside, own)
-    total = dict(beside)
-    for each in spec.containers or ():
-        _add(total, _own_requests(each.resources))
-    return {resource: max(total.get(resource, 0), peak.get(resource, 0)) for resource in total.keys() | peak.keys()}
-
-
-def _of_pod_level(resources: Resources | None, of_containers: Mapping[str, int]) -> dict[str, int]:
-    """Pod-level requests, which replace the sum of the containers; a limit stands for a request that neither makes."""
-    if resources is None:
-        return {}
-    limits = {
-        resource: units(resource, quantity)
-        for resource, quantity in (resources.limits or {}).items()
-        if not of_containers.get(resource)
-    }
-    requests = {resource: units(resource, quantity) for resource, quantity in (resources.requests or {}).items()}
-    said = limits | requests
-    return {name: said[name] for name in said if name in _POD_LEVEL or name.startswith("hugepages-")}
-
-
-def _own_requests(resources: Resources | None) -> dict[str, int]:
-    """A container's requests; a limit stands for a request that is missing."""
-    said = {} if resources is None else (resources.limits or {}) | (resources.requests or {})
-    return {resource: units(resource, quantity) for resource, quantity in said.items()}
-
-
-def _add(total: dict[str, int], more: Mapping[str, int]) -> None:
-    for resource, count in more.items():
-        total[resource] = total.get(resource, 0) + count
+    """The amounts that kube-scheduler sets aside, in `units`."""
+    total = set_aside(spec, units)
+    return tuple(
+        sorted((name, min(int(count), MOST)) for name, count in total.items() if count and name != ENABLE_LIMIT)
+    )
 
 
 # ---- the rest

@@ -23,10 +23,9 @@ from hived.life.groups import bind_info_of_slot, without_place
 from hived.values.errors import HivedError, UserError
 from hived.values.specs import BindInfo, PodRequest
 from hived_extender.jobs.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
-from hived_extender.jobs.bind_info import annotations_anew, isolation_text
+from hived_extender.jobs.bind_info import Prover, annotations_anew, isolation_text
 from hived_extender.jobs.device_words import NO_DEVICE
 from hived_extender.jobs.interpreter import Interpreter
-from hived_extender.jobs.proofs import Prover
 from hived_extender.jobs.readings import Reading, ready
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeError

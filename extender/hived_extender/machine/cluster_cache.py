@@ -20,11 +20,11 @@ from hived.values.errors import UserError
 from hived.values.events import Offer
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, GroupSpec, PodRequest
 from hived_extender.jobs.access import MIRROR
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.kinds.description import GangKey, ObjectRef
 from hived_extender.jobs.namespaces import KnownLabels
 from hived_extender.jobs.progress import seconds_of
-from hived_extender.jobs.proofs import Prover
 from hived_extender.jobs.readings import Reading
 from hived_extender.jobs.wire import AskedPod, Node, Pod
 from hived_extender.kube.answers import is_older

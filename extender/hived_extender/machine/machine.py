@@ -17,10 +17,10 @@ from msgspec.structs import replace
 from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec
 from hived_config.loader import Configuration
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.kinds.description import GangKey
 from hived_extender.jobs.node_names import NodeNames
-from hived_extender.jobs.proofs import Prover
 from hived_extender.kube.metrics import Metrics
 from hived_extender.machine import (
     acceptance,

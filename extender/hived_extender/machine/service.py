@@ -19,12 +19,11 @@ from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.api.cells import LostDevices, Shortage
 from hived_extender.api.waiting import PodOutcome
-from hived_extender.jobs.access import LabelsOf
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
-from hived_extender.jobs.asks import no_labels
+from hived_extender.jobs.asks import LabelsOf, no_labels
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.kinds.description import Lookup, NoObjects, ObjectRef
-from hived_extender.jobs.proofs import Prover
 from hived_extender.jobs.readings import Reading, Texts
 from hived_extender.jobs.wire import (
     AskedPod,

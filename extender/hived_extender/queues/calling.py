@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 from hived.values.errors import UserError
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.job import Job, JobState
 from hived_extender.jobs.kinds import gangs, gates, table
 from hived_extender.jobs.kinds.kind import Verb, Write
 from hived_extender.jobs.kinds.marks import is_marked_held
-from hived_extender.jobs.proofs import Prover
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.clocks import Backoff
 from hived_extender.machine.pods import PodName

@@ -14,11 +14,11 @@ from functools import partial
 from hived.values.errors import InvariantError
 from hived.values.specs import ClusterSpec
 from hived_config.rules import Queueing
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.job import Job, JobName, JobRef
 from hived_extender.jobs.kinds import gangs as gang_kind
 from hived_extender.jobs.kinds import gates, table
 from hived_extender.jobs.needs import Need, need_of
-from hived_extender.jobs.proofs import Prover
 from hived_extender.jobs.quotas.backing import leaf_warnings
 from hived_extender.jobs.quotas.tree import QuotaTree
 from hived_extender.kube.client import KubeClient, KubeError

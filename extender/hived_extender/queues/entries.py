@@ -21,7 +21,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hived_extender.jobs.annotations import PREFIX
-from hived_extender.jobs.proofs import Prover
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.kube.clocks import timestamp
 from hived_extender.queues.order import At
 from hived_extender.queues.units import Unit

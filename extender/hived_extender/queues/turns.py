@@ -24,12 +24,12 @@ from msgspec.structs import replace
 from hived.values.errors import InvariantError, UserError
 from hived.values.specs import ClusterSpec, GroupSpec
 from hived_config.rules import Queueing
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.job import Job, JobName, JobRef
 from hived_extender.jobs.kinds import gangs, table
 from hived_extender.jobs.kinds.gates import GATE
 from hived_extender.jobs.kinds.marks import is_marked_held
 from hived_extender.jobs.misspelt import misplaced
-from hived_extender.jobs.proofs import Prover
 from hived_extender.jobs.quotas.backing import virtual_cluster_of
 from hived_extender.jobs.quotas.tree import QuotaTree
 from hived_extender.jobs.quotas.usage import EPSILON

@@ -20,10 +20,9 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived.values.specs import PodSpec
+from hived_extender.jobs.amounts import DEVICE_REQUESTS, DeviceRequests, all_requested
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, read_spec
-from hived_extender.jobs.asks import DEVICE_REQUESTS, DeviceRequests
 from hived_extender.jobs.kinds import table
-from hived_extender.jobs.requests import all_requested
 from hived_extender.jobs.wire import Pod, PodMetadata
 from hived_simulator.traces.draft import Draft
 from hived_simulator.traces.fields import MAX_LEAVES, Unusable, instant, number

@@ -21,7 +21,7 @@ from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.tls import ServerTls
 from hived_extender.http.webhook import BODY_LIMIT, MUTATE_PATH, Webhook
 from hived_extender.jobs.admission import Admission
-from hived_extender.jobs.asks import DEVICE_REQUESTS
+from hived_extender.jobs.amounts import DEVICE_REQUESTS
 from hived_extender.jobs.device_words import VARIABLES
 from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import KubeClient, KubeError, pod_path

@@ -13,10 +13,9 @@ from hived_config.loader import load_text
 from hived_config.rules import Foreign, PodRules
 from hived_extender.jobs.access import ALLOW, EXEMPT
 from hived_extender.jobs.admission import Admission, review
+from hived_extender.jobs.amounts import DEVICE_REQUESTS, requested
 from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
-from hived_extender.jobs.asks import DEVICE_REQUESTS
 from hived_extender.jobs.device_words import VARIABLES
-from hived_extender.jobs.requests import requested
 from hived_extender.jobs.wire import ENABLE_LIMIT, Pod
 from hived_lab.embedded.apiserver.patches import json_patch
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hived.values.errors import UserError
 from hived.values.specs import BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.jobs import annotations as a
-from hived_extender.jobs.annotation_yaml import USUAL
+from hived_extender.jobs.annotations import USUAL
 from hived_extender.jobs.bind_info import bind_info
 from tests.property.examples import examples
 

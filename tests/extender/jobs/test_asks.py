@@ -11,11 +11,10 @@ from hived.values.specs import SkuTypeSpec
 from hived_config.access import Access, AccessRules, NamespaceEntry, Operator, Requirement, VirtualClusterAccess
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
+from hived_extender.jobs.amounts import Request, requested, skus_needed
 from hived_extender.jobs.annotations import PREFIX
 from hived_extender.jobs.asks import Ask, Resolver
-from hived_extender.jobs.capacity import Resources, skus_needed
 from hived_extender.jobs.kinds.description import Description, Within
-from hived_extender.jobs.requests import requested
 from hived_extender.jobs.wire import Pod
 
 CLUSTER = load_text(
@@ -230,7 +229,7 @@ def test_cells_cover_devices_cpu_and_memory(containers: list[dict[str, Any]], ex
 def test_cpus_are_divided_as_on_paper() -> None:
     cpus = requested(pod({"cpu": "100m"}, {"cpu": "200m"}), "cpu")
     assert cpus > 0.3
-    assert skus_needed(Resources(1, cpus, 0), SkuTypeSpec(1, 0.3)) == 1
+    assert skus_needed(Request(1, cpus, 0), SkuTypeSpec(1, 0.3)) == 1
 
 
 def test_init_containers_count_as_kubernetes_counts_them() -> None:

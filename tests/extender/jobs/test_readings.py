@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.jobs import annotation_yaml, readings
+from hived_extender.jobs import annotations as annotations_module
+from hived_extender.jobs import readings
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, is_quickly_read, read_json_spec, read_spec
-from hived_extender.jobs.proofs import Prover
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.readings import Reading, Texts
 from hived_extender.jobs.wire import PodMetadata
 from hived_extender.kube.answers import is_older
@@ -41,14 +42,14 @@ def slow_text(number: int) -> str:
 @pytest.mark.parametrize("text", BOMBS.values(), ids=list(BOMBS))
 def test_no_text_takes_more_than_the_limits(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     counted = 0
-    enter = annotation_yaml._Values._enter
+    enter = annotations_module._Values._enter
 
     def count(self: Any, *where: Any) -> None:
         nonlocal counted
         counted += 1
         enter(self, *where)
 
-    monkeypatch.setattr(annotation_yaml._Values, "_enter", count)
+    monkeypatch.setattr(annotations_module._Values, "_enter", count)
     with pytest.raises(UserError):
         read_spec(text)
     assert counted <= 5_001

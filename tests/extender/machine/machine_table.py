@@ -9,9 +9,9 @@ from typing import Any
 
 from hived.values.errors import HivedError, UserError
 from hived_extender.jobs.annotations import BIND_INFO, SCHEDULING_SPEC
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.kinds.description import NoObjects
-from hived_extender.jobs.proofs import Prover
 from hived_extender.jobs.readings import Texts
 from hived_extender.jobs.wire import BindArgs, FilterResult, Pod, PreemptResult
 from hived_extender.kube.client import KubeError

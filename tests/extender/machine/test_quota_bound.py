@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from hived.values.decisions import Bind, Wait
+from hived_extender.jobs.bind_info import PROOF
 from hived_extender.jobs.job import WORKLOAD, JobName, JobRef
 from hived_extender.jobs.kinds.marks import KUEUE_QUEUE, QUEUE
-from hived_extender.jobs.proofs import PROOF
 from hived_extender.jobs.quotas.tree import LABELS, QuotaTree
 from hived_extender.machine.stimuli import HoldAsked, JobsBarred, JobsMade, QuotasFollowed, UpgradeAsked
 from tests.extender.jobs.quotas.trees import GPU, quota, tree

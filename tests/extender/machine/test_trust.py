@@ -11,9 +11,8 @@ import pytest
 
 from hived.values.errors import UserError
 from hived_extender.jobs.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
-from hived_extender.jobs.bind_info import POD_GANG
+from hived_extender.jobs.bind_info import POD_GANG, PROOF, Prover, parse_keys
 from hived_extender.jobs.interpreter import AccessRefused
-from hived_extender.jobs.proofs import PROOF, Prover, parse_keys
 from hived_extender.jobs.quotas.tree import LABELS
 from hived_extender.kube.client import KubeError
 from hived_extender.machine.stimuli import QuotasFollowed

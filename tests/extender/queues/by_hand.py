@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived_config.rules import Queueing
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.job import Job, JobState
 from hived_extender.jobs.needs import Need
-from hived_extender.jobs.proofs import Prover
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.events import EventRecorder

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hived_extender.jobs.proofs import Prover
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.queues.entries import STATE, Kept, read, written
 
 KEPT = Kept(is_let_go=True, is_borrowed=True, since_s=5.5, due_s=7.0, attempts=2, place=1.5)

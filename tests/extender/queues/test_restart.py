@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hived_config.loader import load
 from hived_extender.api.queues import QueueArgs
-from hived_extender.jobs.proofs import Prover
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.kube.client import KubeClient
 from hived_extender.queues.entries import STATE
 from hived_lab.embedded.cluster import EmbeddedCluster

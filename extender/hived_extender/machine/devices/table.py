@@ -20,9 +20,9 @@ from hived.cells.topology import IntArray, Topology
 from hived.values.specs import ClusterSpec
 from hived_config.quantities import amount
 from hived_config.rules import Foreign, PodRules
+from hived_extender.jobs.amounts import all_requested
 from hived_extender.jobs.annotations import MAX_COUNT, PREFIX
 from hived_extender.jobs.device_words import is_numbered
-from hived_extender.jobs.requests import all_requested
 from hived_extender.jobs.wire import Node, Pod
 
 

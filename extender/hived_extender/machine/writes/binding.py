@@ -16,7 +16,7 @@ from typing import cast
 
 from hived.values.errors import UserError
 from hived_extender.jobs.annotations import PREFIX
-from hived_extender.jobs.proofs import SIGNED, Prover
+from hived_extender.jobs.bind_info import SIGNED, Prover
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.machine.effects import AnnotatePod, BindPod

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from hived.values.errors import UserError
-from hived_extender.jobs.proofs import parse_keys
+from hived_extender.jobs.bind_info import parse_keys
 from hived_extender.kube.client import KubeClient, KubeError
 
 log = logging.getLogger(__name__)

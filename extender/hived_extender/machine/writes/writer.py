@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hived.values.errors import HivedError, InvariantError, UserError
-from hived_extender.jobs.proofs import Prover
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.kube.clocks import timestamp

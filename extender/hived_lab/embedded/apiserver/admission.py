@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 from hived.values.errors import UserError
 from hived_extender.jobs.admission import Admission
+from hived_extender.jobs.amounts import DEVICE_REQUESTS
 from hived_extender.jobs.annotations import BIND_INFO, LEAF_CELL_ISOLATION, OLD_LEAF_CELL_ISOLATION, PREFIX
-from hived_extender.jobs.asks import DEVICE_REQUESTS
-from hived_extender.jobs.bind_info import POD_GANG
+from hived_extender.jobs.bind_info import POD_GANG, PROOF
 from hived_extender.jobs.device_words import VARIABLES
 from hived_extender.jobs.progress import CHECKPOINTED_AT, MAY_MOVE
-from hived_extender.jobs.proofs import PROOF
 from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.machine.writes.binding import RETRY_ANNOTATION
 from hived_lab.embedded.apiserver import bodies

@@ -8,10 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from hived_config.rules import PodRules, Queueing
-from hived_extender.jobs.admission import Answered, review
+from hived_extender.jobs.admission import Admission, Answered, review
 from hived_extender.jobs.annotations import PREFIX
 from hived_extender.jobs.job import JobState
-from hived_extender.jobs.job_admission import JobAdmission
 from hived_extender.jobs.kinds import gates, marks, table
 from tests.extender.jobs.kinds.api import Json, patched
 from tests.extender.jobs.kinds.documents import ALL, BATCH, RAY_JOB, job_spec, owner, template
@@ -27,7 +26,7 @@ def new(version: str, kind: str, spec: Any, **metadata: Any) -> Json:
 
 def admitted(document: Json, rules: PodRules = QUEUES) -> Answered:
     """The answer of a cluster with queues."""
-    return JobAdmission(CLUSTER, rules).admit_job(document, "team")
+    return Admission(CLUSTER, rules).admit_job(document, "team")
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -134,7 +133,7 @@ def test_an_object_that_cannot_be_read_passes_with_a_warning() -> None:
 
 
 def test_another_configuration_counts_from_then_on() -> None:
-    admission = JobAdmission(CLUSTER, RULES)
+    admission = Admission(CLUSTER, RULES)
     admission.configure(CLUSTER, QUEUES)
     assert admission.admit_job(new(*BATCH), "team").patch
 
@@ -146,7 +145,7 @@ def reviewed(document: Json, kind: str) -> Json:
         "kind": {"group": "batch", "version": "v1", "kind": kind},
     }  # fmt: skip
     asked = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    answer = json.loads(review(JobAdmission(CLUSTER, QUEUES), json.dumps(asked).encode()))
+    answer = json.loads(review(Admission(CLUSTER, QUEUES), json.dumps(asked).encode()))
     response: Json = answer["response"]
     return response
 
@@ -171,7 +170,7 @@ GANG = {"gang.scheduling.koordinator.sh/name": "ring", "gang.scheduling.koordina
 
 def gates_of(pod: Json, rules: PodRules = QUEUES) -> list[str]:
     """The gates of a pod as it is stored."""
-    found = JobAdmission(CLUSTER, rules).admit(pod, "team")
+    found = Admission(CLUSTER, rules).admit(pod, "team")
     return [gate["name"] for gate in found.pod["spec"].get("schedulingGates") or ()]
 
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.jobs.admission import review
-from hived_extender.jobs.job_admission import JobAdmission
+from hived_extender.jobs.admission import Admission, review
 from hived_extender.jobs.quotas.backing import MOST_WARNINGS, Verdict, judge
 from tests.extender.jobs.kinds.test_admission import CLUSTER, QUEUES, RULES
 from tests.extender.jobs.quotas.trees import GPU, document, quota
@@ -23,7 +22,7 @@ def answered(given: Any, old: Any = None, *, operation: str = "CREATE", rules: A
     """The response to the API server."""
     request = {"uid": "u", "kind": {"kind": "ElasticQuotaTree"}, "operation": operation, "object": given}
     asked = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request | {"oldObject": old}}
-    found: dict[str, Any] = json.loads(review(JobAdmission(CLUSTER, rules), json.dumps(asked).encode()))["response"]
+    found: dict[str, Any] = json.loads(review(Admission(CLUSTER, rules), json.dumps(asked).encode()))["response"]
     return found
 
 

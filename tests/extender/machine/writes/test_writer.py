@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from hived.values.errors import InvariantError, UserError
+from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.kinds.description import GangKey
-from hived_extender.jobs.proofs import Prover
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.machine.effects import (

@@ -10,7 +10,7 @@ import yaml
 
 from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from hived_config.loader import load_text
-from hived_extender.jobs.job_admission import JobAdmission
+from hived_extender.jobs.admission import Admission
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_lab.embedded.apiserver.admission import WRITTEN_BY_HIVED
 from hived_lab.embedded.cluster import EmbeddedCluster
@@ -82,7 +82,7 @@ def test_a_stale_write_is_a_conflict_before_it_is_forbidden(cluster: EmbeddedClu
 @pytest.fixture(scope="module")
 def kube() -> Iterator[KubeClient]:
     configuration = load_text(CONFIG, "hivedscheduler.yaml")
-    admission = JobAdmission(configuration.cluster, configuration.rules, serves_every_name=True)
+    admission = Admission(configuration.cluster, configuration.rules, serves_every_name=True)
     with EmbeddedCluster(configuration.cluster, admission=admission) as cluster:
         kube = KubeClient.connect(cluster.api_url)
         yield kube
