@@ -1,1 +1,1 @@
-"""The state, and every decision about pods."""
+"""The scheduler's state machine: one state, one lock, and every decision about pods."""

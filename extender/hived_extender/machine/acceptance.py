@@ -1,32 +1,14 @@
-"""Pods that have their cells and no binding yet: kube-scheduler is to accept the node, and to bind them.
+"""Pods with cells and no binding yet: kube-scheduler must accept the node, then bind.
 
-It is asked to ask again until it does. A node that it does not offer to a pod any more is not forced upon it: the place
-is taken back, with those of its mates while none of them is bound, and the search begins anew. Mates of a
-gang that is not strict keep theirs.
+It is woken until it does. A node that it does not offer any more is not forced: the place is freed, with those of its
+mates while none is bound, and the search starts again. A gang with Koordinator's `NonStrict` keeps the mates' places
+for its waiting time.
 
-Bindings of pods that start together are held back until kube-scheduler has accepted the place of each. It counts the
-pods whose bindings it waits for as on their nodes already. So its filters see mates beside each other, and none of them
-runs unless all can. A binding that is held back for too long is refused, and all are to be accepted anew (`starts.py`).
-
-Only a pod that says that it ignores kube-scheduler's offers is bound without it, and one that kube-scheduler has
-forgotten: one that it was told of again and again, and has not asked about for longer than any pod may stay in its
-queue. Pods that need more of kube-scheduler than a node, such as volumes, are never bound without it. Not thread-safe.
-
-Pods that start together: none is bound before kube-scheduler has accepted the place of each.
-
-An acceptance is good for as long as kube-scheduler counts the pod as on its node: until its binding, which is held back
-for a few seconds, is refused. From then on the node's room is anybody's. So all are bound in one moment, in which
-kube-scheduler counts every one of them.
-
-Where that did not come about in time, the start *gathers*: kube-scheduler may look for nodes, but no pod gets its own,
-and nothing is held up. When there is a node for each, and kube-scheduler lets the last of them try again, all are woken
-at once. One start at a time is *repeated* like this: two gangs could keep each other from the room that both need, of
-CPU for instance, which nobody holds for them.
-
-A refusal costs all of them their places, unless their gang says that it is not strict (Koordinator's `NonStrict`).
-Of such a gang only the refused pod looks for another place. The others keep theirs for the gang's waiting time.
-
-Bindings without kube-scheduler: for a pod that ignores its offers, and for one that it has forgotten.
+Pods that start together are bound together: each binding is held until kube-scheduler has accepted all places. It
+counts held pods as on their nodes, so its filters see them all. A binding held for too long is refused, which frees
+that room. The start then *gathers* without holding anything, until each pod has a node, and is *repeated*, one start at
+a time, as two gangs could deadlock over CPU. A pod is bound without kube-scheduler only if it ignores offers, or if
+kube-scheduler has forgotten it. Not thread-safe.
 """
 
 import logging
@@ -66,11 +48,11 @@ IN_TURN_S = 1.0
 
 
 class Start(msgspec.Struct, eq=False):
-    """Pods that start together: by uid those whose place is not accepted now.
+    """A start of several pods: by uid those whose place is not accepted yet.
 
-    `joined` have come to their places by themselves since, because these pods have theirs. `failures` counts how often
-    a binding was held back for too long. While it `is_gathering`, `found` has the moments at which kube-scheduler last
-    had a node for a pod, by uid. Until `kept_until` a refused pod costs the others nothing; 0 if their gang is strict.
+    `joined` have got places later, because these pods have theirs. `failures` counts bindings refused for being held
+    too long. While it `is_gathering`, `found` has the moments at which kube-scheduler last had a node for a pod, by
+    uid. Until `kept_until` a refused pod does not cost its mates their places; 0 if their gang is strict.
     """
 
     members: tuple[PodRecord, ...]
@@ -83,29 +65,28 @@ class Start(msgspec.Struct, eq=False):
 
     @property
     def pods(self) -> list[PodRecord]:
-        """All whose bindings are held back."""
+        """All pods whose bindings are held."""
         return [*self.members, *self.joined]
 
     @property
     def uids(self) -> tuple[str, ...]:
-        """The same by uid."""
         return tuple(record.uid for record in self.pods)
 
     @property
     def is_repeated(self) -> bool:
-        """Is kube-scheduler to accept all pods once more, after it has found a node for each?"""
+        """True if kube-scheduler is to accept all pods once more, having found a node for each."""
         return self.failures > 0 and not self.is_gathering
 
     @property
     def lacking(self) -> list[PodRecord]:
-        """Pods that kube-scheduler has no node for, as far as is known."""
+        """Pods for which kube-scheduler has no known node."""
         if self.is_gathering:
             return [record for record in self.members if record.uid not in self.found]
         return list(self.pending.values())
 
 
 class Starts:
-    """The starts that are under way. A start is known by its first pod, whose timers it has."""
+    """The starts under way, each known by its first pod, which also names its timers."""
 
     def __init__(self, gangs: Gangs, outbox: Outbox, wakes: Wakes) -> None:
         self._gangs = gangs
@@ -114,9 +95,9 @@ class Starts:
         self._starts: dict[str, Start] = {}  # by the uid of each pod
 
     def begin(self, members: Sequence[PodRecord]) -> None:
-        """These pods have got their places at once. A single one waits for nobody.
+        """Begin a start of pods that were placed together; a single pod needs none.
 
-        Pods without cells only gather while others are accepted once more: they could take the room of those.
+        Pods without cells only gather while another start is repeated: they could take its room.
         """
         if len(members) > 1:
             start = Start(tuple(members), {record.uid: record for record in members})
@@ -129,7 +110,7 @@ class Starts:
             self._watch(start)
 
     def join(self, record: PodRecord) -> None:
-        """A pod has got its place by itself. If its gang is starting, it is bound no earlier than the gang is."""
+        """Add a pod placed by itself to the start of its gang, so that it is bound no earlier."""
         if record.gang is None or record.uid in self._starts:
             return
         mates = self._gangs.placed_with(record.gang)
@@ -140,7 +121,7 @@ class Starts:
             self._outbox.send(HoldBindings((record.uid,)))
 
     def has_asked(self, record: PodRecord) -> None:
-        """kube-scheduler has taken the node of a pod, or any node of one that takes no cells."""
+        """Note that kube-scheduler took the node of a pod, or any node of a pod without cells."""
         start = self._starts.get(record.uid)
         if start is None:
             return
@@ -153,11 +134,11 @@ class Starts:
             self.end(start)
 
     def of(self, uid: str) -> Start | None:
-        """The start of a pod, None if nothing holds it back."""
+        """The start of a pod; None if none holds it."""
         return self._starts.get(uid)
 
     def puts_off(self, record: PodRecord) -> str:
-        """Why a pod does not get its node now although kube-scheduler offers it, "" if it does."""
+        """The reason to refuse a pod its node for now although kube-scheduler offers it; "" if none."""
         start = self._starts.get(record.uid)
         if start is None or not start.is_gathering:
             return ""
@@ -167,7 +148,7 @@ class Starts:
         return f"it has its place; its {len(start.members)} pods are tried together in a moment"
 
     def held_for(self, record: PodRecord) -> str:
-        """Why a pod may not be bound yet, "" if it may."""
+        """The reason to hold a pod's binding; "" if none."""
         start = self._starts.get(record.uid)
         if start is None:
             return ""
@@ -175,7 +156,7 @@ class Starts:
         return f"{record.key} is bound when kube-scheduler has accepted the nodes of its mates: {names}"
 
     def lapse(self, record: PodRecord) -> None:
-        """The binding of a pod was held back, and is refused: all places have to be accepted anew."""
+        """Refuse a binding that was held too long: all places must be accepted again."""
         start = self._starts.get(record.uid)
         if start is None or start.is_gathering or all(one is not record for one in start.members):
             return
@@ -187,24 +168,24 @@ class Starts:
         self._watch(start)
 
     def is_hopeless(self, start: Start) -> bool:
-        """Has it been tried so often that other places should be looked for, or could other pods start instead?"""
+        """True if other places should be searched after too many tries, or if other pods could start instead."""
         return (self.has_others(start) or start.failures > len(BACKOFF_S)) and not self.keeps_places(start)
 
     def has_others(self, start: Start) -> bool:
-        """Have pods come since that could start in place of one without cells, which no node may take?"""
+        """True if new pods could replace a pod without cells that fits no node."""
         return bool(start.joined) and any(record.place.info is None for record in start.lacking)
 
     def keeps_places(self, start: Start) -> bool:
-        """Do its pods keep their places where one of them is refused?"""
+        """True if the other pods keep their places when one is refused."""
         return self._outbox.now.at < start.kept_until
 
     def refused(self, start: Start, record: PodRecord) -> None:
-        """A pod of a start that goes on has lost its place: it is to get another, and the others wait for it."""
+        """Note that a pod of a running start lost its place: it needs another, and its mates wait."""
         start.pending[record.uid] = record
         start.found.pop(record.uid, None)
 
     def look_on(self, start: Start) -> None:
-        """Those without a node look for another place; the others go on waiting for them."""
+        """Search other places for pods without a node; their mates keep waiting."""
         self._watch(start)
 
     def _watch(self, start: Start) -> None:
@@ -212,7 +193,7 @@ class Starts:
         self._outbox.wake_in((START, start.members[0].uid), min(START_S, left_s) if left_s > 0 else START_S)
 
     def _kept_s(self, members: Sequence[PodRecord]) -> float:
-        """For how long these pods keep their places where one is refused: 0 if one of their gangs is strict."""
+        """Seconds for which these pods keep their places when one is refused; 0 if a gang is strict."""
         gangs = [self._gangs.get(record.gang) if record.gang is not None else None for record in members]
         kept_s = MOST_KEPT_S
         for gang in dict.fromkeys(gangs):
@@ -226,7 +207,7 @@ class Starts:
         return kept_s
 
     def _plan_repetition(self, start: Start) -> None:
-        """Set the moment for a start to be repeated, once kube-scheduler has a node for each pod."""
+        """Set the timer to repeat a start once kube-scheduler has a node for each pod."""
         if start.lacking:
             return
         latest = max(start.found[record.uid] for record in start.members)
@@ -234,7 +215,7 @@ class Starts:
         self._outbox.wake_in((REPEAT, start.members[0].uid), latest + delay_s - self._outbox.now.at)
 
     def repeat(self, start: Start) -> None:
-        """kube-scheduler is to accept all pods at once, unless it does so for others."""
+        """Have kube-scheduler accept all pods at once, unless another start is repeated now."""
         if not start.is_gathering or start.lacking:
             return
         first = start.members[0].uid
@@ -252,7 +233,7 @@ class Starts:
             self.end(start)
 
     def leave(self, start: Start, uid: str) -> bool:
-        """Let a pod go that only joined; False if the start cannot do without it."""
+        """Remove a pod that only joined; False if the start needs it."""
         joined = [one for one in start.joined if one.uid != uid]
         if len(joined) == len(start.joined):
             return False
@@ -262,7 +243,7 @@ class Starts:
         return True
 
     def end(self, start: Start) -> None:
-        """Hold nothing back any more."""
+        """End a start: its bindings are held no longer."""
         for uid in start.uids:
             self._starts.pop(uid, None)
         for kind in (START, REPEAT):
@@ -270,7 +251,7 @@ class Starts:
         self._outbox.send(ReleaseBindings(start.uids))
 
     def forget_all(self) -> None:
-        """The term is over."""
+        """Drop all starts at the end of a term."""
         for start in dict.fromkeys(self._starts.values()):
             self.end(start)
 
@@ -284,7 +265,7 @@ log = logging.getLogger(__name__)
 
 
 class ForcedBindings:
-    """Each is tried a few times."""
+    """Bindings without kube-scheduler, each tried a few times."""
 
     def __init__(self, cache: ClusterCache, outbox: Outbox, announcements: Announcements, wakes: Wakes) -> None:
         self._cache = cache
@@ -294,7 +275,7 @@ class ForcedBindings:
         self._failures: dict[str, int] = {}  # by uid
 
     def bind(self, record: PodRecord, why: str) -> None:
-        """Bind a pod that has a place, unless that is under way."""
+        """Bind a placed pod, unless a binding is under way."""
         node = record.place.node
         if record.writing.count or record.place.info is None:
             return
@@ -306,7 +287,7 @@ class ForcedBindings:
         self.time_came(record)
 
     def time_came(self, record: PodRecord) -> bool:
-        """The next attempt is due. True if the pod cannot be bound so, and kube-scheduler is to try it again."""
+        """Make the next attempt. True if kube-scheduler must try the pod again instead."""
         if record.state is not PodState.BINDING:
             return self._give_up(record)
         node = record.place.node
@@ -315,7 +296,7 @@ class ForcedBindings:
         return False
 
     def wrote(self, record: PodRecord, error: HivedError | None) -> bool:
-        """An attempt has succeeded or failed. True as for `time_came`."""
+        """Take the result of an attempt. True as for `time_came`."""
         count = self._failures.get(record.uid)
         if error is None or count is None:
             self._failures.pop(record.uid, None)
@@ -330,12 +311,10 @@ class ForcedBindings:
         return False
 
     def forget(self, uid: str) -> None:
-        """The pod is bound, or gone."""
         self._failures.pop(uid, None)
         self._outbox.timers.drop((FORCE, uid))
 
     def forget_all(self) -> None:
-        """The term is over."""
         for uid in list(self._failures):
             self.forget(uid)
 
@@ -369,11 +348,11 @@ TIMERS = (QUESTION, START, REPEAT, FORCE)
 
 
 class _Trial(msgspec.Struct, eq=False):
-    """The answers of kube-scheduler about the places of one pod.
+    """kube-scheduler's answers about the place of one pod.
 
-    It was told of the pod `times` times since a moment, and has not asked; or it has accepted the node, and is to bind
-    the pod. It asked `repeat_count` times about this place, and refused `refusal_count` ones in a row. A place that
-    `is_probed` was not among the offered nodes, of which there was only one.
+    It was told of the pod `times` times without asking, or has accepted the node and not bound the pod. It asked
+    `repeat_count` times about this place and refused `refusal_count` places in a row. A place that `is_probed` was
+    missing from an offer of a single node.
     """
 
     since: float = 0.0
@@ -385,7 +364,7 @@ class _Trial(msgspec.Struct, eq=False):
 
 
 class Acceptance:
-    """See the module."""
+    """Follows each placed pod until it is bound, and frees places that kube-scheduler refuses."""
 
     def __init__(
         self,
@@ -408,7 +387,7 @@ class Acceptance:
         self._forced = ForcedBindings(cache, outbox, announcements, wakes)
 
     def time_came(self, kind: str, uid: str) -> None:
-        """Something that was expected of kube-scheduler about a pod has not come."""
+        """Handle a timer: an expected answer of kube-scheduler has not come."""
         record, core = self._cache.pods.get(uid), self._cache.core
         if record is None or core is None:
             return
@@ -424,20 +403,20 @@ class Acceptance:
             self.expect_question(record)
 
     def begin(self, members: Sequence[PodRecord]) -> None:
-        """These pods have got their places at once: none is bound before kube-scheduler has accepted all of them."""
+        """Hold the bindings of pods placed together until kube-scheduler has accepted all of them."""
         for record in members:
             self.expect_question(record)
         self.starts.begin(members)
 
     def settled(self, uid: str) -> None:
-        """A pod is bound, or gone: nothing more is expected of kube-scheduler."""
+        """Forget a pod that is bound or gone."""
         self._outbox.timers.drop((QUESTION, uid))
         self._trials.pop(uid, None)
         self.emptied.forget(uid)
         self._forced.forget(uid)
 
     def gone(self, uid: str) -> None:
-        """A pod is over, or leaves; those that were to start together with it wait again."""
+        """Forget a pod that has ended or leaves; pods of the same start wait again."""
         self.settled(uid)
         start = self.starts.of(uid)
         if start is not None and self._cache.core is not None and not self.starts.leave(start, uid):
@@ -445,7 +424,7 @@ class Acceptance:
             self.starts.end(start)
 
     def forget_all(self) -> None:
-        """The term is over."""
+        """Drop everything at the end of a term."""
         self.starts.forget_all()
         for uid in list(self._trials):
             self.settled(uid)
@@ -453,9 +432,9 @@ class Acceptance:
         self._forced.forget_all()
 
     def check_not_held(self, core: Core, record: PodRecord) -> None:
-        """Raise UserError if a pod may not be bound yet, as kube-scheduler has not accepted all that start with it.
+        """Raise UserError while the start of a pod holds its binding.
 
-        kube-scheduler gives the pod's room to others from now on: all places have to be accepted anew.
+        kube-scheduler then gives the pod's room away, so all places must be accepted again.
         """
         if why := self.starts.held_for(record):
             start = self.starts.of(record.uid)
@@ -466,10 +445,7 @@ class Acceptance:
             raise UserError(why)
 
     def _not_accepted(self, core: Core, start: Start) -> None:
-        """kube-scheduler has not found nodes for all pods that start together: nothing stays held for them.
-
-        The next time it has to ask about those without one first.
-        """
+        """Free the places of a start for which kube-scheduler lacks nodes, and ask first about pods without one."""
         if self.starts.keeps_places(start):
             lacking = [record for record in start.lacking if record.state.is_placed]
             for record in lacking:
@@ -483,14 +459,13 @@ class Acceptance:
         self.starts.end(start)
 
     def expect_question(self, record: PodRecord) -> None:
-        """kube-scheduler should ask about a pod that was placed; until it does, it is told of the pod again."""
+        """Wake kube-scheduler for a placed pod until it asks."""
         if record.state is PodState.BINDING and self._cache.pods.get(record.uid) is record:
             self._expect(record, self._outbox.now.at, 0)
 
     def accepts(self, core: Core, record: PodRecord) -> bool:
-        """kube-scheduler asks about a pod that was placed: does it offer that node, or at least not refuse it for good?
-
-        False if it does not: the pod waits for another place then.
+        """True if kube-scheduler offers the pod's node, or does not refuse it for good; else the pod waits for another
+        place.
         """
         trial = self._trials[record.uid]
         if self._cache.offers.includes(record, record.place.node):
@@ -515,7 +490,7 @@ class Acceptance:
         return False
 
     def has_enough(self, record: PodRecord) -> bool:
-        """Has kube-scheduler refused so many places in a row that a pod is to wait? True once, then it counts anew."""
+        """True once kube-scheduler refused so many places in a row that the pod must wait; restarts the count."""
         trial = self._trials.get(record.uid)
         if trial is None or trial.refusal_count <= MOST_REFUSALS:
             return False
@@ -523,7 +498,7 @@ class Acceptance:
         return True
 
     def _take_back(self, core: Core, record: PodRecord) -> None:
-        """A pod's place is refused: it waits again, and with it those of its group or gang, while none is bound."""
+        """Free a refused place, with those of its group or gang while none is bound."""
         start = self.starts.of(record.uid)
         if start is not None and self.starts.keeps_places(start) and not record.writing.is_open:
             self._take_one_back(core, record, start)
@@ -545,7 +520,7 @@ class Acceptance:
             self.starts.end(start)
 
     def _take_one_back(self, core: Core, record: PodRecord, start: Start) -> None:
-        """A place is refused, and the mates keep theirs: the pod alone waits for another."""
+        """Free one refused place; the mates keep theirs."""
         log.info("place taken back", extra={"fields": {"pod": record.key, "node": record.place.node, "with": 0}})
         self._metrics.refused_places.inc()
         self._trials[record.uid].refusal_count += 1
@@ -554,7 +529,7 @@ class Acceptance:
         self._undo(core, [record])
 
     def _undo(self, core: Core, records: Sequence[PodRecord]) -> None:
-        """These pods wait again, unless they are bound."""
+        """Return pods that are not bound to waiting."""
         for one in records:
             is_kept = one.writing.is_open or one.state is PodState.BOUND
             if is_kept or self._cache.pods.get(one.uid) is not one:
@@ -574,9 +549,9 @@ class Acceptance:
         self._retries.room_made()
 
     def _not_written(self, record: PodRecord, *, is_unanswered: bool) -> None:
-        """A binding failed. One without an answer may be written yet, until the pod has another version.
+        """Handle a failed binding. One without an answer may still be written until the pod has another version.
 
-        kube-scheduler, which is to ask again, is told of the pod by a change of it: that gives it one.
+        Touching the pod gives it one, and makes kube-scheduler ask again.
         """
         record.writing = record.writing.ended(is_unanswered=is_unanswered)
         if is_unanswered:
@@ -584,7 +559,7 @@ class Acceptance:
         self.expect_question(record)
 
     def wrote(self, record: PodRecord, effect: BindPod, error: HivedError | None) -> None:
-        """A binding was written, or was not, or nobody knows."""
+        """Take the result of a binding: written, failed or unknown."""
         if effect.origin == "force":
             if self._forced.wrote(record, error):
                 self.expect_question(record)
@@ -597,7 +572,7 @@ class Acceptance:
         self._outbox.wake_in((QUESTION, record.uid), UNASKED_S[min(times, len(UNASKED_S) - 1)])
 
     def _unanswered(self, record: PodRecord) -> None:
-        """kube-scheduler has not asked about a pod that was placed, or has accepted the node and not bound the pod."""
+        """Handle a placed pod about which kube-scheduler did not ask, or that it accepted and did not bind."""
         trial = self._trials[record.uid]
         if record.state is not PodState.BINDING or record.writing.count:
             return
@@ -621,11 +596,11 @@ class Acceptance:
         self._expect(record, now, len(UNASKED_S))
 
     def _may_force(self, record: PodRecord) -> bool:
-        """Does the pod itself say that it may run where kube-scheduler would not have it?"""
+        """True if the pod's own spec ignores kube-scheduler's offers."""
         return record.request is not None and record.request.spec.ignore_suggested_nodes
 
     def _is_probe(self, record: PodRecord, trial: _Trial) -> bool:
-        """One node alone is offered if it is nominated, or was right for a pod alike; all others follow then."""
+        """True if one node is offered because it is nominated, or fitted a similar pod; all others follow then."""
         latest = record.offer.latest
         if latest is None or trial.is_probed or int(latest.mask.sum()) > 1:
             trial.is_probed = False
@@ -635,7 +610,7 @@ class Acceptance:
         return True
 
     def _started_with(self, core: Core, record: PodRecord) -> list[PodRecord]:
-        """The other pods that have a place by the same decision, whether they have come to their nodes or not."""
+        """The other pods placed by the same decision, at their nodes or not."""
         if record.gang is not None:
             found = self._cache.gangs.placed_with(record.gang)
         else:

@@ -1,8 +1,7 @@
-"""Telling people about their pods, where they look: events and a status condition.
+"""Events and a status condition for each pod, so that users see its state with kubectl.
 
-The latest state of each pod is noted, and written when it is due. Events are best
-effort: when the API server is away they wait, and what is out of date by then is not written. Of pods without number
-only the last ones are remembered. Not thread-safe.
+The latest state of each pod is noted and written when due. Events are best effort: without an API server they wait, and
+outdated ones are dropped. Beyond a limit of pods only the newest are remembered. Not thread-safe.
 """
 
 import math
@@ -30,7 +29,7 @@ _ALLOCATED = (Reason.SCHEDULED, Reason.RESTORED)
 
 
 class Announcements:
-    """A `PodRef`, such as a `pods.PodRecord`, is read during the call and not kept."""
+    """Notes the state of each pod and sends due events. A `PodRef` is read during the call and not stored."""
 
     def __init__(self, outbox: Outbox, *, pace: Pace | None = None, pod_limit: int = BOARD_LIMIT) -> None:
         self._outbox = outbox
@@ -46,7 +45,7 @@ class Announcements:
     # News
 
     def say(self, pod: PodRef, reason: Reason, message: str, *, about: str = "Pod") -> None:
-        """Note an event, and a condition with the same text where the reason says whether the pod has its cells."""
+        """Note an event, and a condition of the same text if the reason says whether the pod has cells."""
         message = clipped(message)
         notices, now = self._notices_of(pod, about), self._outbox.now
         notices.say(reason, message, now.wall, now.at)
@@ -55,24 +54,24 @@ class Announcements:
         self._plan(notices)
 
     def placed(self, uid: str) -> None:
-        """The pod has a place, and kube-scheduler is to bind it: an unwritten wait is not worth telling any more."""
+        """Drop an unwritten wait: the pod is placed and kube-scheduler is to bind it."""
         notices = self._notices.get(uid)
         if notices is not None:
             notices.place()
 
     def take_back(self, uid: str) -> None:
-        """The pod could run, and kube-scheduler has not asked: an unwritten reason to wait is not true any more."""
+        """Drop an unwritten reason to wait: the pod could run, and kube-scheduler has not asked."""
         notices = self._notices.get(uid)
         if notices is not None:
             notices.take_back()
             self._plan(notices)
 
     def scheduled(self, pod: PodRef, node: str, leaf_cells: Sequence[int], *, vc: str = "", group: str = "") -> None:
-        """The pod is bound."""
+        """Note that the pod is bound."""
         self.say(pod, Reason.SCHEDULED, _placement(node, leaf_cells, vc, group))
 
     def replayed(self, pod: PodRef, node: str, leaf_cells: Sequence[int], *, vc: str = "", group: str = "") -> None:
-        """The pod was bound by an earlier process, which need not have lived to take back that it waits."""
+        """Note a pod bound by an earlier process, whose waiting condition may still stand."""
         notices = self._notices.get(pod.uid)
         if notices is not None and notices.is_said_to_wait:
             text = clipped(_placement(node, leaf_cells, vc, group))
@@ -80,7 +79,7 @@ class Announcements:
             self._plan(notices)
 
     def lazily_preempted(self, pod: PodRef, group: str, by: str) -> None:
-        """The pod's group runs on, but opportunistically: its virtual cluster gave its cells to the group `by`."""
+        """Note that a group runs on as opportunistic: its VC gave its cells to the group `by`."""
         text = (
             f"affinity group {group} gave its place in the virtual cluster up for {by}; it runs on, but opportunistic "
             "now: anyone with a guarantee may preempt it"
@@ -88,39 +87,39 @@ class Announcements:
         self.say(pod, Reason.LAZY_PREEMPTED, text)
 
     def evicting(self, victim: PodRef, preemptor: PodRef) -> None:
-        """The victim is made to leave. The preemptor is named by uid, as it may be another tenant's."""
+        """Note an eviction. The preemptor is named by uid, as it may belong to another tenant."""
         self.say(victim, Reason.PREEMPTED, f"its cells are needed by pod {preemptor.uid}")
 
     def devices_missing(self, node: str, text: str) -> None:
-        """A node does not offer all its devices."""
+        """Note that a node does not offer all its devices."""
         self.say(NodeRef(node), Reason.DEVICES_MISSING, text, about=NODE)
 
     # Facts
 
     @property
     def now_s(self) -> float:
-        """The present moment as people read it, in seconds since 1970."""
+        """Wall clock seconds since 1970."""
         return self._outbox.now.wall
 
     def said(self, uid: str) -> str:
-        """The latest text on why the pod has no cells; "" if nothing was said."""
+        """The latest text on the reason why the pod has no cells; "" if none."""
         notices = self._notices.get(uid)
         return notices.refusal if notices is not None else ""
 
     @property
     def unwritten_count(self) -> int:
-        """Events that are yet to be written."""
+        """Events not written yet."""
         return sum(notices.notice_count for notices in self._notices.values())
 
     @property
     def is_quiet(self) -> bool:
-        """Is nothing under way, nor to be written now?"""
+        """True if no write is under way or due."""
         return not self._under_way and not self._ready
 
     def observe(self, pod: PodRef, condition: PodCondition | None) -> None:
-        """A watch shows the pod with this condition of CONDITION_TYPE; None if it has none.
+        """Take a pod's condition of CONDITION_TYPE from a watch; None if it has none.
 
-        Words of an earlier process or another replica are then neither repeated nor left standing.
+        Texts of an earlier leader are then neither repeated nor left standing.
         """
         notices = self._notices.get(pod.uid)
         if notices is None and condition is not None:
@@ -130,14 +129,13 @@ class Announcements:
             self._plan(notices)
 
     def forget(self, uid: str) -> None:
-        """The pod is gone."""
         notices = self._notices.get(uid)
         if notices is not None:
             notices.leave()
             self._tidy(notices)
 
     def resign(self) -> None:
-        """Another replica leads from now on: what is not written yet is for it to say."""
+        """Drop unwritten news at the end of a term: the next leader writes its own."""
         former, self._notices = self._notices, OrderedDict()
         self._ready.clear()
         for uid in former:
@@ -152,13 +150,13 @@ class Announcements:
                 self._notices_of(notices, notices.about).doubt()
 
     def time_came(self, _: str, uid: str) -> None:
-        """Something may be due of a pod, or the API server may be back."""
+        """Write due news of a pod, or try the API server again."""
         if uid and uid not in self._under_way:  # else it is planned when it has been written
             self._ready[uid] = None
         self._go_on()
 
     def wrote(self, effect: Announce, found: Announced) -> None:
-        """The result of a write; the rest goes back to the notices of its pod."""
+        """Take the result of a write; unwritten notices return to their pod."""
         if found.is_away:
             self._backoff.failed(self._outbox.now.at)
         else:
@@ -189,7 +187,7 @@ class Announcements:
         return notices
 
     def _plan(self, notices: PodNotices) -> None:
-        """Have the notices looked at when one is due; notices that are being written are planned afterwards."""
+        """Set the timer for the next due notice; notices being written are planned afterwards."""
         due = notices.due_at()
         if notices.uid in self._under_way or self._notices.get(notices.uid) is not notices:
             return
@@ -203,7 +201,7 @@ class Announcements:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Write what is due, as far as may be under way at once."""
+        """Write due news, up to the limit of concurrent writes."""
         now = self._outbox.now.at
         while self._ready and len(self._under_way) + self._orphan_count < AT_ONCE:
             if now < self._backoff.at_s:

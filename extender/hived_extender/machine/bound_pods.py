@@ -1,13 +1,8 @@
 """Pods in the core, and the annotations of bound pods, by which a later leader knows them.
 
-A bound pod is taken in where its annotations say, if they prove it. If somebody changes them, hived keeps its own text
-elsewhere; if hived itself wants another text, it writes them anew. Not thread-safe.
-
-Bound pods whose annotations are to be written anew, and hived's own text for pods that somebody has changed.
-
-The annotations of a bound pod change when its group has lost its place in its VC. They do after an update from a
-version that did not prove them, too. A tenant who may change a pod may change hived's annotations, where no admission
-policy forbids that. The original is kept where tenants cannot write, so that a restart knows.
+A bound pod is replayed at the place in its annotations if these are proven. Hived rewrites annotations when a group
+lost its place in its VC, or after an update from a version that did not prove them. If a tenant changed them, where no
+admission policy forbids it, the original is stored out of tenants' reach for the next restart. Not thread-safe.
 """
 
 import dataclasses
@@ -54,7 +49,7 @@ RETRY_S = 2.0
 
 
 class Rewrites:
-    """The pods to be annotated, each with the newest annotations, a few times if need be."""
+    """Bound pods to annotate, each with its newest annotations and a few attempts."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -64,18 +59,18 @@ class Rewrites:
         self._under_way: set[str] = set()
 
     def ask(self, effect: AnnotatePod) -> None:
-        """Have a pod annotated, instead of with what was asked before."""
+        """Queue annotations for a pod, replacing earlier ones."""
         uid = effect.pod.uid
         self._wanted[uid] = effect
         self._failures.pop(uid, None)
         self._be_ready(uid)
 
     def time_came(self, _: str, uid: str) -> None:
-        """A pod is to be tried again."""
+        """Retry a pod."""
         self._be_ready(uid)
 
     def wrote(self, effect: AnnotatePod, error: HivedError | None) -> None:
-        """A pod was annotated, or was not."""
+        """Take the result of a write."""
         uid = effect.pod.uid
         self._under_way.discard(uid)
         if self._wanted.get(uid) is not effect:
@@ -91,13 +86,12 @@ class Rewrites:
         self._go_on()
 
     def _be_ready(self, uid: str) -> None:
-        """A pod may be written; one that is being written has its turn afterwards, as the later write would win."""
+        """Queue a pod; one being written waits, as the later write must win."""
         if uid in self._wanted and uid not in self._under_way:
             self._ready[uid] = None
             self._go_on()
 
     def forget_all(self) -> None:
-        """The term is over."""
         for uid in list(self._wanted):
             self._forget(uid)
 
@@ -116,7 +110,7 @@ class Rewrites:
 
 
 class ChangedBindings:
-    """The original annotations of changed pods, by uid: the newest are written, at intervals."""
+    """The original annotations of changed pods, by uid; the newest are written at intervals."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
@@ -125,22 +119,22 @@ class ChangedBindings:
         self._is_closing = False
 
     def keep(self, changed: Mapping[str, Mapping[str, str]]) -> None:
-        """Have this written in place of what was before."""
+        """Replace the stored annotations."""
         self._wanted = changed
         self._go_on()
 
     def time_came(self, _: str, __: str) -> None:
-        """The next one may be written."""
+        """Write the next version."""
         self._go_on()
 
     def flush(self) -> None:
-        """Have it written without a pause, as the process is about to end."""
+        """Write without a pause before the process ends."""
         self._is_closing = True
         self._outbox.timers.drop((KEEP_TIMER, ""))
         self._go_on()
 
     def wrote(self, effect: KeepChanged, error: HivedError | None, *, is_current: bool) -> None:
-        """It was written, or was not, in this term or another."""
+        """Take the result of a write, of this term or an earlier one."""
         self._is_under_way = False
         if self._is_closing:
             self._go_on()
@@ -150,7 +144,6 @@ class ChangedBindings:
         self._outbox.wake_in((KEEP_TIMER, ""), PAUSE_S if error is None else RETRY_S)
 
     def forget_all(self) -> None:
-        """The term is over: the next leader writes what it finds."""
         self._wanted = None
 
     def _go_on(self) -> None:
@@ -164,9 +157,10 @@ log = logging.getLogger(__name__)
 
 
 class BoundPods:
-    """See the module. `devices` counts what cannot be had, which depends on who holds cells.
+    """Tells the core of bound pods and keeps their annotations right. `devices` counts lost devices, which depend on
+    cell users.
 
-    `quota_labels` are those of a pod that is being bound, by its uid; see `proofs.Proof`.
+    `quota_labels` gives the labels of a pod being bound, by its uid; see `proofs.Proof`.
     """
 
     def __init__(
@@ -197,7 +191,7 @@ class BoundPods:
         self.quota_labels: Callable[[str], Mapping[str, str] | None] = lambda uid: None
 
     def begin(self) -> None:
-        """A term has begun: have written what is not written as it should be."""
+        """Begin a term: write annotations that are out of date."""
         self._changed.clear()
         self.keep_changed(*(record for record in self._pods if record.marks.is_changed))
         for record in self._pods if self._prover.has_key else ():
@@ -205,13 +199,13 @@ class BoundPods:
                 self.write_anew(record)  # an earlier version, or HiveD, has bound it
 
     def end(self) -> None:
-        """The term is over: write nothing any more."""
+        """End the term: write nothing more."""
         self.devices.end()
         self.rewrites.forget_all()
         self.kept.forget_all()
 
     def gone(self, record: PodRecord) -> None:
-        """A pod is gone: the core is told, and nothing is kept of it."""
+        """Delete a pod from the core and forget it."""
         self._names.forget(record.uid)
         self._shrunk.forget(record.uid)
         self.release(record)
@@ -220,7 +214,7 @@ class BoundPods:
             self.keep_changed(record)
 
     def release(self, record: PodRecord) -> None:
-        """Take back what the core knows of a pod."""
+        """Delete a pod from the core."""
         request, place = record.request, record.place
         record.request, record.place = None, NO_PLACE
         if self._term.core is not None and record.is_in_core and request is not None:
@@ -231,7 +225,7 @@ class BoundPods:
         record.is_in_core = False
 
     def ask_for(self, core: Core, record: PodRecord, request: PodRequest) -> None:
-        """The core is about to be asked on behalf of a pod, which may ask for something else than before.
+        """Prepare a question to the core for a pod whose request may have changed.
 
         Raises UserError, and changes nothing, if it may not.
         """
@@ -242,14 +236,14 @@ class BoundPods:
         self._rounds.asked_alone(record)
 
     def holds_cells(self, uid: str) -> bool:
-        """Does the core know of cells that this pod has?"""
+        """True if the core has cells for the pod."""
         record = self._pods.get(uid)
         return record is not None and record.is_in_core and record.place.info is not None
 
     def own_request(self, record: PodRecord, reading: Reading) -> PodRequest:
-        """The request of a pod in our own words. Raises UserError if the pod may not have it.
+        """The request of a pod with hived's annotation. Raises UserError if the pod may not have it.
 
-        A pod that waits may ask for a part of its affinity group, which has given cells back; see `ShrunkGroups`.
+        A waiting pod may ask for part of its affinity group, which has given cells back; see `ShrunkGroups`.
         """
         request, core = self._written_request(record, reading), self._term.core
         if reading.proof is not None or not self._shrunk:
@@ -258,7 +252,7 @@ class BoundPods:
         return self._shrunk.as_returned(request, present, record.key)
 
     def has_cells(self, record: PodRecord) -> None:
-        """A node was decided for a pod in our own words: note if it has cells in a part of its group."""
+        """Note a placed pod whose cells are part of its author's group."""
         if self._shrunk and record.request is not None and record.reading is not None:
             with suppress(UserError):
                 group = self._written_request(record, record.reading).spec.group
@@ -266,7 +260,7 @@ class BoundPods:
                     self._shrunk.put(record.uid, group, record.request.spec.leaf_cell_count)
 
     def _written_request(self, record: PodRecord, reading: Reading) -> PodRequest:
-        """The request as its author wrote it. Raises UserError if the pod may not have it."""
+        """The request as the author wrote it. Raises UserError if the pod may not have it."""
         spec = ready(reading.spec)
         written = spec.group.name
         if not written or (reading.proof is not None and not reading.is_own):
@@ -282,7 +276,7 @@ class BoundPods:
         return record.own_request(spec, group)
 
     def seen(self, record: PodRecord, pod: Pod, reading: Reading) -> None:
-        """The pod has a node: ours as decided, or one that somebody else, or an earlier process, gave it."""
+        """Take in a pod with a node: hived's choice, or that of another scheduler or an earlier process."""
         self.promises.drop(record.uid)
         if record.state is PodState.BINDING and _is_bound_as_decided(record, pod, reading):
             self._pods.move(record, PodState.BOUND)
@@ -306,7 +300,7 @@ class BoundPods:
             self.account(self._term.core, record)
 
     def _read(self, record: PodRecord, reading: Reading) -> None:
-        """Take the place from a bound pod's annotations. Raises UserError if they do not say, or prove, it."""
+        """Read the place from a bound pod's annotations. Raises UserError if it is missing or not proven."""
         record.reading = None  # its text may be long
         if reading.proof is None:
             ready(reading.place)
@@ -326,7 +320,7 @@ class BoundPods:
             self._names.keep(record.uid, record.namespace, group)
 
     def compare(self, record: PodRecord, reading: Reading) -> None:
-        """A pod that is known to be bound was seen: are its annotations still hived's own?"""
+        """Compare the annotations of a bound pod with hived's own."""
         record.reading = None
         has_place = isinstance(reading.place, BindInfo)
         if has_place and (record.place.info is None or self._term.core is None):
@@ -342,7 +336,7 @@ class BoundPods:
         self._note_changed(record, reading.proof is None or reading.place != record.place.info)
 
     def _note_changed(self, record: PodRecord, is_changed: bool) -> None:
-        """The annotations of a bound pod differ from hived's own text, or do not any more."""
+        """Note whether the annotations of a bound pod differ from hived's own."""
         if is_changed == record.marks.is_changed:
             return
         record.marks = replace(record.marks, is_changed=is_changed)
@@ -353,7 +347,7 @@ class BoundPods:
         self.keep_changed(record)
 
     def keep_changed(self, *records: PodRecord) -> None:
-        """Have the places of these pods written down where their owners cannot write, if they were changed."""
+        """Store the places of changed pods where their owners cannot write."""
         for record in records:
             annotations = self._annotations_anew(record) if record.marks.is_changed else {}
             if annotations:
@@ -364,7 +358,7 @@ class BoundPods:
             self.kept.keep(dict(self._changed))
 
     def _annotations_anew(self, record: PodRecord) -> dict[str, str]:
-        """All that binding has written onto a pod, made again."""
+        """The full annotations of a bound pod, made again."""
         if record.request is None or record.place.info is None:
             return {}
         gang = str(record.gang or "") if record.is_of_dialect else None
@@ -375,7 +369,7 @@ class BoundPods:
         return texts | self._sign(record, record.place.node, texts)
 
     def take_changed(self, changed: Mapping[str, Reading]) -> None:
-        """Take in the kept annotations of changed pods, by uid. To be told before a term begins."""
+        """Take the stored annotations of changed pods, by uid, before a term begins."""
         for uid, reading in changed.items():
             record = self._pods.get(uid)
             if record is None or record.state is not PodState.BOUND or record.place.info == reading.place:
@@ -386,7 +380,7 @@ class BoundPods:
                     record.marks = replace(record.marks, is_changed=record.place.info is not None)
 
     def to_write(self, record: PodRecord, node: str) -> dict[str, str]:
-        """The annotations of a pod that is being bound to a node, and the proof that it was."""
+        """The annotations of a pod being bound to a node, with their proof."""
         texts = self._rounds.annotations(record) | self._withheld(record)
         if record.request is not None and not record.is_of_dialect:
             request = self._shrunk.written(record.request)
@@ -395,7 +389,7 @@ class BoundPods:
         return texts | self._sign(record, node, texts) if texts else texts
 
     def _withheld(self, record: PodRecord) -> dict[str, str]:
-        """The annotation that gives no devices, where the numbers of a pod's cells are those of others' devices."""
+        """An annotation that gives no devices, if the numbers of the pod's cells match other pods' devices."""
         info = record.place.info
         is_misread = info is not None and self.devices.is_misread(info.node, info.cell_chain)
         return {LEAF_CELL_ISOLATION: NO_DEVICE} if is_misread else {}
@@ -420,7 +414,7 @@ class BoundPods:
     def _adopt(self, core: Core, record: PodRecord, request: PodRequest, info: BindInfo) -> None:
         """Tell the core of a bound pod. Raises UserError.
 
-        The leader before may have had time to write onto some pods of a group that it has given cells back.
+        After cells of a group were given back, the last leader may have annotated only some of its pods.
         """
         group = core.state.groups.get(request.spec.group.name)
         if group is not None and group.spec.group != request.spec.group:
@@ -438,15 +432,15 @@ class BoundPods:
             tell(record, record.place.node, cells, vc=spec.virtual_cluster, group=spec.group.name)
 
     def tell_unaccounted(self, record: PodRecord, error: UserError) -> None:
-        """The core cannot have a pod run where it runs."""
+        """Announce a pod that runs where the core cannot have it."""
         self._metrics.recovery_failures.inc()
         log.warning("bound pod not accounted", extra={"fields": {"pod": record.key, "reason": error.message}})
 
     def downgrade(self, group: Group) -> None:
-        """A group has lost its place in its VC: tell its pods, and write that onto them, for a rebuild to know.
+        """Tell pods that their group lost its place in its VC, and annotate them for the next rebuild.
 
-        Bind info without preassigned cell types means just that, to HiveD too. A group that finds its place taken when
-        it is replayed keeps its annotations: another configuration may have room for it again.
+        Bind info without preassigned cell types says this to HiveD too. A group that finds its place taken at replay
+        keeps its annotations: another configuration may have room.
         """
         if self._term.core is None or group.lazy_preemptor in (None, group.name):
             return
@@ -466,15 +460,15 @@ class BoundPods:
                     self.keep_changed(record)
 
     def upgrade(self, core: Core, changed: Iterable[tuple[PodRecord, PodRequest]]) -> None:
-        """Pods on lent cells have their place in their VC now, at the priority of these requests; write that onto them.
+        """Annotate pods whose borrowed cells became cells of their VC, at the priority of these requests.
 
-        A rebuild knows it by the types of preassigned cells in the bind info. Until a pod says so, its text is kept
-        where its owner cannot write.
+        A rebuild reads this from preassigned cell types in the bind info. Until a pod has it, the text is stored where
+        its owner cannot write.
         """
         self._replaced((record, request, core.info_of(request)) for record, request in changed)
 
     def _replaced(self, changed: Iterable[tuple[PodRecord, PodRequest, BindInfo]]) -> None:
-        """Pods have these requests and places now: have that written onto them, and kept until they say so."""
+        """Write new requests and places onto pods, stored until the pods have them."""
         for record, request, info in changed:
             record.request = request
             record.place = replace(record.place, info=info, is_rewritten=True)
@@ -485,9 +479,9 @@ class BoundPods:
                     self.keep_changed(record)
 
     def shrink(self, core: Core, group: Group, gone: Sequence[int]) -> list[int]:
-        """Give back these empty slots of an allocated group, and write that onto its pods. No cell of theirs moves.
+        """Give back empty slots of an allocated group and annotate its pods. Their cells do not move.
 
-        Returns the slots that are left, in their new order; none, with nothing changed, if it may not be.
+        Returns the remaining slots in their new order; none, with nothing changed, if it is not possible.
         """
         holders = {slot: pod for slot, pod in enumerate(group.holders) if pod is not None}
         records = [self._pods.get(pod.uid) for pod in holders.values()]
@@ -518,7 +512,7 @@ class BoundPods:
         return kept
 
     def write_anew(self, record: PodRecord) -> None:
-        """Have the annotations of a bound pod written again."""
+        """Rewrite the annotations of a bound pod."""
         info = record.place.info
         if record.request is not None and info is not None:
             anew = self._annotations_anew(record)
@@ -528,12 +522,12 @@ class BoundPods:
 
 
 def _is_bare(reading: Reading, written: str) -> bool:
-    """Did an earlier version bind the pod, in a group of a name without the namespace? None has a colon in it."""
+    """True if an earlier version bound the pod, in a group named without its namespace; bare names have no colon."""
     return reading.proof is not None and reading.proof.is_bare and ":" not in written
 
 
 def _is_bound_as_decided(record: PodRecord, pod: Pod, reading: Reading) -> bool:
-    """False if the pod has another node, or its annotation names other leaf cells: another scheduler placed it.
+    """False if the pod has another node or other annotated leaf cells: another scheduler placed it.
 
     Unproven annotations say nothing: the pod's owner may have changed them at once.
     """

@@ -1,8 +1,7 @@
-"""A certificate of an explanation: the cells that the core counted, with the names and moments that people know.
+"""The certificate of an explanation: cells counted by the core, with names and moments for users, and its sentence.
 
-A certificate as one sentence, the first that people read of a waiting job (docs/waiting.md).
-
-The sentence follows from the certificate alone. It changes only when a fact does: it has moments, and never ages.
+The sentence (docs/waiting.md) follows from the certificate alone and changes only when a fact does: it has moments,
+never ages.
 """
 
 import dataclasses
@@ -44,14 +43,14 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 def is_derived(found: Certificate) -> bool:
-    """Does the sentence follow from the rest? Others are messages of the service."""
+    """True if the sentence follows from the certificate; other sentences are messages of the service."""
     return found.cause in _COUNTED or (found.cause in TAKEN_BACK and bool(found.holders))
 
 
 def sentence_of(found: Certificate, today: str, namespace: str = "") -> str:
-    """The sentence of a certificate that is derived, for a job of `namespace`; `today` is a date such as 2026-11-23.
+    """The sentence of a derived certificate, for a job of `namespace`; `today` is a date such as 2026-11-23.
 
-    Jobs of the same namespace are called by their bare names.
+    Jobs of the same namespace have bare names.
     """
     if found.cause == "never":
         return f"needs {found.asks}; it can never run: {_bound(found)}"
@@ -67,13 +66,13 @@ def sentence_of(found: Certificate, today: str, namespace: str = "") -> str:
 
 
 def preempted_sentence(found: Preempted, today: str, namespace: str = "") -> str:
-    """When a job of `namespace` was preempted, and for whom."""
+    """The moment and the winner of a preemption, for a job of `namespace`."""
     by = ANOTHERS if found.by == MASKED else short_name(found.by, found.namespace, namespace)
     return f"preempted at {moment(found.at, today)}" + (f" for {by}" if by else "")
 
 
 def moment(at: str, today: str) -> str:
-    """A moment in RFC 3339 as people write it: `14:02`, of another day `Nov 22 14:02`."""
+    """Format a moment in RFC 3339: `14:02`, of another day `Nov 22 14:02`."""
     if len(at) < len("2026-11-23T14:02"):
         return at
     clock = at[11:16]
@@ -81,7 +80,7 @@ def moment(at: str, today: str) -> str:
 
 
 def limit(at: str, today: str) -> str:
-    """A moment at which something is over at the latest: with its seconds, unless they are zero."""
+    """Format a deadline, with its seconds unless they are zero."""
     seconds = at[16:19]
     return moment(at, today) + (seconds if seconds != ":00" else "")
 
@@ -98,7 +97,7 @@ def listed_with(parts: Sequence[str], more: str = "") -> str:
 
 
 def _bound(found: Certificate) -> str:
-    """Why no end of anybody would help."""
+    """Explain a wait that no end of another job would help."""
     place = _place(found)
     if found.largest_ever <= 0:
         return f"{place} has no cells for it"
@@ -141,7 +140,7 @@ def _place(found: Certificate) -> str:
 
 
 def _unit(found: Certificate) -> str:
-    """The word for what is counted, unless the sentence has it already."""
+    """The counted unit, unless the sentence has it already."""
     is_said = found.asks.split(" ")[1:2] in ([found.unit], [f"{found.unit}s"])
     return "" if not found.unit or is_said else " " + counted(found.total, found.unit).partition(" ")[2]
 
@@ -171,7 +170,7 @@ def _holder(holder: Holder, today: str, namespace: str) -> str:
 
 
 def short_name(job: str, namespace: str, reader: str) -> str:
-    """The name of a job of a namespace, as people of the namespace `reader` call it."""
+    """The name of a job of a namespace, for readers of the namespace `reader`."""
     kind, _, bare = job.partition("/")
     name = bare if kind == "podgroup" or bare.startswith(f"{namespace}/") else job
     for separator in "/:":
@@ -185,7 +184,7 @@ def _uncounted(found: Certificate) -> str:
 
 
 def running_sentence(bad: Sequence[BadNode], demoted: str, today: str) -> str:
-    """The troubles of a job that runs: nodes that cannot be used, and since when it has no guarantee; "" for none."""
+    """Troubles of a running job: unusable nodes, and since when it has no guarantee; "" for none."""
     parts = [bad_nodes_told(bad, today)] if bad else []
     words, _, at = demoted.rpartition(" ")
     told = f"{words} {moment(at, today)}" if at[:4].isdigit() and "T" in at else demoted
@@ -193,7 +192,7 @@ def running_sentence(bad: Sequence[BadNode], demoted: str, today: str) -> str:
 
 
 def bad_nodes_told(bad: Sequence[BadNode], today: str) -> str:
-    """Nodes that cannot be used, those that are bad alike together; there is one at least."""
+    """Describe one or more unusable nodes; nodes with the same trouble are joined."""
     alike: dict[str, list[str]] = {}
     for node in bad:
         since = f" (since {moment(node.since, today)})" if node.since else ""
@@ -221,10 +220,10 @@ _NOT_DEVICES = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 class GroupFacts(msgspec.Struct, frozen=True):
-    """A group that has cells, as its owner knows it; moments in seconds since 1970.
+    """A group with cells, as its owner knows it; moments in seconds since 1970.
 
-    `job` is its name as `hived why` takes it. A job that is leaving is gone at `ends_s`, others end there by their own
-    declaration. One that is waiting has reserved cells, which others still use.
+    `job` is its name for `hived why`. A leaving job is gone at `ends_s`; others end there by their own declaration. A
+    waiting job has reserved cells that are still in use.
     """
 
     job: str
@@ -239,10 +238,10 @@ class Facts(Protocol):
     """Names and moments that the core does not know."""
 
     def of_group(self, name: str) -> GroupFacts | None:
-        """A group that has cells; None if nothing is known of it."""
+        """A group with cells; None if unknown."""
 
     def of_node(self, name: str) -> BadNode:
-        """A node that cannot be used, and why."""
+        """The trouble of an unusable node."""
 
 
 def certificate_of(
@@ -256,10 +255,10 @@ def certificate_of(
     rules: str = "",
     sized_by: str = "",
 ) -> Certificate:
-    """The certificate of a job, which asks for `requests` and was refused for `reason`, at `now_s` since 1970.
+    """The certificate of a job that asks for `requests` and was refused for `reason`, at `now_s` since 1970.
 
-    `rules` says which rules of Kubernetes refuse which nodes, "" if it refuses none; if no node has the labels that it
-    selects, nothing else counts. `sized_by` is for `asks_of`.
+    `rules` names the Kubernetes rules that refuse nodes, "" for none; if no node has the selected labels, nothing else
+    counts. `sized_by` is for `asks_of`.
     """
     spec = requests[0].spec
     chain = topology.chains[topology.chain_index[explanation.chain]] if explanation.chain else None
@@ -305,7 +304,7 @@ def certificate_of(
 def first_never(
     emptied: Emptied, state: State, requests: Sequence[PodRequest], offers: Sequence[Offer | None]
 ) -> int | None:
-    """The place of the first of these requests that could never run, were it alone; None if each of them could."""
+    """The index of the first request that could never run, even alone; None if each could."""
     for at, (request, offer) in enumerate(zip(requests, offers, strict=True)):
         if not emptied.could_ever_run(state, request, is_offered=offer is not None):
             return at
@@ -315,9 +314,7 @@ def first_never(
 def of_all_parts(
     emptied: Emptied, state: State, requests: Sequence[PodRequest], explanation: Explanation
 ) -> Explanation:
-    """The explanation of one of these requests, which start together; or that all of them ask for more leaf cells than
-    there ever are for them.
-    """
+    """Explain one of several requests that start together, or that all of them ask for more leaf cells than exist."""
     if len(requests) < 2 or Cause.NEVER in explanation.causes:
         return explanation
     wanted = sum(one.pod_count * one.leaf_cell_count for each in requests for one in each.spec.group.members)
@@ -330,10 +327,10 @@ def of_all_parts(
 
 
 def once_others_left(request: PodRequest, offer: Offer, fit: BoolArray) -> Offer:
-    """The offer to an opportunistic request as if others had left, for the question why it waits.
+    """The offer to an opportunistic request as if others had left, to explain its wait.
 
-    kube-scheduler offers no node whose devices or CPU others have, and nobody leaves for such a request: so its offer
-    alone does not say which nodes only others keep it from.
+    kube-scheduler offers no node whose devices or CPU are in use, and no pod is evicted for opportunistic work. So the
+    offer alone does not tell these nodes apart.
 
     fit : nodes that could take each of its pods once others leave, shape (slots, nodes), or one row for all
     """
@@ -346,15 +343,15 @@ def once_others_left(request: PodRequest, offer: Offer, fit: BoolArray) -> Offer
 
 
 def with_sentence(found: Certificate, now_s: float, namespace: str = "") -> Certificate:
-    """The same with the sentence that follows from it, for readers of a namespace."""
+    """Add the sentence for readers of a namespace."""
     return msgspec.structs.replace(found, sentence=sentence_of(found, today(now_s), namespace))
 
 
 def asks_of(requests: Sequence[PodRequest], leaf_type: str, node_leaves: int = 0, sized_by: str = "") -> str:
-    """All that a job asks for: `2 nodes of 8 H100 at once`, `1 pod of 3 H100`, `1 pod of 2 and 1 of 8 H100 at once`.
+    """Describe a job's request: `2 nodes of 8 H100 at once`, `1 pod of 3 H100`, `1 pod of 2 and 1 of 8 H100 at once`.
 
-    Parts of several leaf cell types have their own: `1 pod of 4 A10 and 2 pods of 8 H100 at once`. Pods that take a
-    whole node are called nodes, if nodes have `node_leaves` leaf cells. `sized_by` says what their size comes from.
+    Several leaf cell types are listed apart: `1 pod of 4 A10 and 2 pods of 8 H100 at once`. Pods of a whole node are
+    called nodes, if nodes have `node_leaves` leaf cells. `sized_by` names the resource that sets their size.
     """
     counts: dict[tuple[str, int], int] = {}
     is_one_type = len({request.spec.leaf_cell_type for request in requests}) == 1
@@ -370,7 +367,7 @@ def asks_of(requests: Sequence[PodRequest], leaf_type: str, node_leaves: int = 0
 
 @lru_cache(maxsize=1024)
 def _asks(counts: tuple[tuple[tuple[str, int], int], ...], node_leaves: int, within: str, sized_by: str) -> str:
-    """The words of `asks_of`: most of many jobs ask for the same."""
+    """The cached words of `asks_of`: most jobs ask for the same."""
     word = "node" if [size for (_, size), _ in counts] == [node_leaves] and node_leaves > 1 else "pod"
     types = dict.fromkeys(leaves for (leaves, _), _ in counts)
     parts = [f"{counted(count, word)} of {size}" + f" {leaves}" * (len(types) > 1) for (leaves, size), count in counts]
@@ -381,12 +378,12 @@ def _asks(counts: tuple[tuple[tuple[str, int], int], ...], node_leaves: int, wit
 
 
 def sized_by(request: PodRequest, demands: Demands, spec: ClusterSpec) -> str:
-    """What a pod of a dialect has more leaf cells for than its devices: `its 300 CPU (28 a cell)`; "" if nothing."""
+    """The resource that makes a pod larger than its devices: `its 300 CPU (28 a cell)`; "" if none."""
     return size_from(request.spec.leaf_cell_type, request.spec.leaf_cell_count, demands, spec)
 
 
 def size_from(leaf_type: str, size: int, demands: Demands, spec: ClusterSpec) -> str:
-    """The same of a pod of so many leaf cells of a type."""
+    """As `sized_by`, for a number of leaf cells of a type."""
     sku, asked = spec.sku_types.get(leaf_type), dict(demands.requests)
     if sku is None or size <= 1 or not asked.keys() & {"cpu", "memory"}:
         return ""
@@ -406,7 +403,7 @@ def size_from(leaf_type: str, size: int, demands: Demands, spec: ClusterSpec) ->
 
 
 def holders_of(groups: Sequence[HoldingGroup], topology: Topology, facts: Facts) -> list[Holder]:
-    """The jobs of these groups, in their order; groups of one job are one holder."""
+    """The jobs of these groups in order; groups of one job are one holder."""
     found: dict[str, Holder] = {}
     for group in groups:
         known = facts.of_group(group.name) or GroupFacts(group.name)
@@ -429,7 +426,7 @@ def holders_of(groups: Sequence[HoldingGroup], topology: Topology, facts: Facts)
 
 
 def _later(one: str, other: str) -> str:
-    """The later of two moments; "" if one is not known."""
+    """The later of two moments; "" if either is unknown."""
     return max(one, other) if one and other else ""
 
 

@@ -1,9 +1,7 @@
-"""Facts of Kubernetes about nodes and pods, which are told to the core while this replica leads.
+"""Kubernetes' nodes and pods as last seen, told to the core while this replica leads.
 
-Facts are kept at all times. `core` is the core of the present term, None while another replica leads (`terms.py`).
-Facts may come late, twice and in any order. Not thread-safe.
-
-The nodes as Kubernetes shows them, whatever runs there, and the offers that follow. Not thread-safe.
+Facts are stored at all times; they may come late, twice and in any order. `core` is the core of the present term, None
+while another replica leads (`terms.py`). Not thread-safe.
 """
 
 import dataclasses
@@ -56,7 +54,10 @@ USER_LABEL = "userName"
 
 
 class ClusterNodes:
-    """`offers` is another one in each term. `healthy` and `residents` are for others to read."""
+    """The nodes with all their pods, and the offers that follow. `offers` is replaced in each term.
+
+    `healthy` and `residents` are for others to read.
+    """
 
     def __init__(self, term: Term, retries: Retries, namespace_labels: NamespaceLabels | None = None) -> None:
         self._keeps_shares = True
@@ -71,16 +72,16 @@ class ClusterNodes:
         self.healthy: set[str] = set()
 
     def keep_shares(self, keeps_shares: bool) -> None:
-        """From now on borrowers get no more of a node than their cells' share, or all they ask for."""
+        """Limit borrowers to their cells' share of a node, or lift the limit."""
         self._keeps_shares = self.offers.keeps_shares = keeps_shares
 
     @property
     def names(self) -> frozenset[str]:
-        """The nodes that there are, ours or not."""
+        """All existing nodes, configured or not."""
         return frozenset(self._nodes)
 
     def begin(self, core: Core, devices: Collection[str]) -> None:
-        """Offer the nodes of this core from now on. `devices` are the resources that count as cells."""
+        """Begin offering the nodes of this core. `devices` are the resources that count as cells."""
         if self.residents.names != core.node_names:
             self.residents.order(core.node_names)
         self.offers = Offers(
@@ -90,7 +91,7 @@ class ClusterNodes:
         self.offers.keeps_shares = self._keeps_shares
 
     def seen(self, node: Node, *, is_gone: bool = False) -> bool:
-        """A node was seen like this, or was when it went, which is as bad as bad. False if more is known already."""
+        """Take in a node as seen; a deleted one counts as bad. False if a newer version is known."""
         name, version = node.metadata.name, node.metadata.version
         if is_older(version, self._versions.get(name, "")):
             return False
@@ -116,7 +117,7 @@ class ClusterNodes:
         return True
 
     def sync(self, names: Collection[str]) -> None:
-        """There are no other nodes than these, and what is seen next of them is new."""
+        """Drop nodes that are not in a listing; the next sight of a node counts as new."""
         self._versions.clear()
         for name in self._nodes.keys() - set(names):
             del self._nodes[name]
@@ -126,11 +127,11 @@ class ClusterNodes:
             self._set_health(name, False)
 
     def ruled(self, name: str) -> RuledNode | None:
-        """A node as the rules see it; None if it is not there."""
+        """A node as the rules see it; None if it does not exist."""
         return self._nodes.get(name)
 
     def trouble(self, name: str) -> tuple[str, float | None]:
-        """Why a node cannot be used, and since when (seconds since 1970, None if unknown)."""
+        """The reason why a node is unusable, and since when (seconds since 1970, None if unknown)."""
         return self._troubles.get(name, ("not in Kubernetes", None))
 
     def _set_health(self, name: str, is_healthy: bool) -> None:
@@ -145,9 +146,9 @@ class ClusterNodes:
     def note_resident(
         self, pod: Pod, ruled: Callable[[Pod], RuledPod], is_lent: Callable[[Pod], bool], *, has_cells: bool
     ) -> None:
-        """A pod of any scheduler uses its node, and other pods may not want to be near it.
+        """Count a pod of any scheduler on its node, with its anti-affinity.
 
-        `ruled` reads it, or raises UserError. `is_lent`: one without cells leaves for owners of cells.
+        `ruled` reads it, or raises UserError. `is_lent`: a pod without cells leaves for owners of cells.
         """
         meta = pod.metadata
         if pod.has_completed or not pod.node:
@@ -165,7 +166,7 @@ class ClusterNodes:
                 )  # fmt: skip
 
     def left(self, uid: str) -> None:
-        """A pod does not run any more."""
+        """Stop counting a pod that has ended."""
         resident = self.residents.remove(uid)
         if resident is not None:
             self.offers.changed(resident.node)
@@ -173,7 +174,7 @@ class ClusterNodes:
                 self._retries.room_made()
 
     def user_of(self, record: PodRecord) -> str:
-        """The user that the labels of a pod name; "" for none."""
+        """The user named by the pod's labels; "" for none."""
         ruled = record.ruled
         if ruled is None and (resident := self.residents.get(record.uid)) is not None:
             ruled = resident.pod
@@ -187,7 +188,7 @@ def _standing_of(pod: Pod, *, is_lent: bool) -> Standing:
 
 
 def _trouble(node: Node) -> tuple[str, str]:
-    """Why a node that is not healthy cannot be used, and since when in RFC 3339; "" if that is not known."""
+    """The reason why an unhealthy node is unusable, and since when in RFC 3339; "" if unknown."""
     conditions = (node.status.conditions or ()) if node.status is not None else ()
     ready = next((one for one in conditions if one.type == "Ready"), None)
     if ready is None or ready.status != "True":
@@ -201,7 +202,7 @@ MOST_MATCHED = 64
 
 
 class ClusterCache:
-    """See the module. All parts are for others to read; `devices` takes in facts about devices."""
+    """The nodes, devices, gangs and pods that Kubernetes reports; its parts are public to the machine."""
 
     def __init__(
         self, interpreter: Interpreter, prover: Prover, outbox: Outbox, announcements: Announcements, retries: Retries
@@ -228,27 +229,26 @@ class ClusterCache:
 
     @property
     def core(self) -> Core | None:
-        """The core of the present term."""
         return self.term.core
 
     @property
     def offers(self) -> Offers:
-        """Which nodes kube-scheduler offers, and why not others."""
+        """The offers of nodes by kube-scheduler, with reasons."""
         return self.nodes.offers
 
     def job_of(self, uid: str) -> str:
-        """The name of a pod's job as people know it; "" if there is no such pod."""
+        """The name of a pod's job for users; "" if there is no such pod."""
         record = self.pods.get(uid)
         return "" if record is None else record.job
 
     def forget_readings(self) -> None:
-        """Pods may mean something else, or may do something else, when they are seen next."""
+        """Read all pods again when they are seen next: their meaning may have changed."""
         self._members.forget_readings()
 
     # Nodes
 
     def node_seen(self, node: Node, *, is_gone: bool = False) -> None:
-        """A node was seen like this, or was when it went, which is as bad as bad."""
+        """Take in a node as seen; a deleted one counts as bad."""
         if self.nodes.seen(node, is_gone=is_gone):
             if is_gone:
                 self.devices.node_gone(node.metadata.name)
@@ -256,14 +256,14 @@ class ClusterCache:
                 self.devices.node_seen(node)
 
     def sync_nodes(self, names: Collection[str]) -> None:
-        """There are no other nodes than these, and what is seen next of them is new."""
+        """Drop nodes that are not in a listing."""
         self.nodes.sync(names)
         self.devices.sync_nodes(names)
 
     # Pods
 
     def pod_seen(self, pod: Pod, reading: Reading, *, is_listed: bool) -> None:
-        """A pod was seen like this. A listing is never late: versions may be lower after a restore."""
+        """Take in a pod. A listing is never late: versions may be lower after a restore."""
         self._pod_seen(pod, reading, is_listed=is_listed)
         self.devices.pod_seen(pod, is_listed=is_listed)
 
@@ -316,9 +316,9 @@ class ClusterCache:
             self.take_note(record, reading)
 
     def pod_asked(self, record: PodRecord, pod: AskedPod, reading: Reading) -> None:
-        """kube-scheduler knows a pod in a later version than our watch has told of.
+        """Take in a pod that kube-scheduler knows in a later version than our watch.
 
-        It may have lost its gates by that, and been given words and labels with them, as Kueue does in one call.
+        It may have lost its gates and got annotations and labels at once, as Kueue does in one call.
         """
         if record.state is PodState.HELD:
             self._pod_seen(pod.whole(), reading, is_listed=False)
@@ -326,25 +326,25 @@ class ClusterCache:
             record.seen = replace(record.seen, version=pod.metadata.version)
 
     def take_removed(self) -> list[str]:
-        """The uids of the pods that have been removed since the last call."""
+        """The uids of pods removed since the last call."""
         uids, self._removed = self._removed, []
         return uids
 
     def take_group_news(self) -> tuple[list[str], list[tuple[str, list[int], bool]]]:
-        """The affinity groups of which pods have got cells since the last call, and the slots that pods have left: of
-        which group, which, and whether the pod has succeeded.
+        """Since the last call: the groups with newly placed pods, and the slots that pods left (group, slot, and if the
+        pod succeeded).
         """
         news = list(self._begun), self._left
         self._begun, self._left = {}, []
         return news
 
     def waiting_sizes(self, group: GroupSpec) -> Counter[int]:
-        """The leaf cells of pods that name an affinity group and wait: how many there are of each size."""
+        """The leaf cells of waiting pods of an affinity group, counted by size."""
         requests = [one.request for one in self._named.waiting(group.name)]
         return Counter(one.spec.leaf_cell_count for one in requests if one is not None and one.spec.group == group)
 
     def group_shrank(self, name: str) -> None:
-        """An affinity group has fewer slots: the pods that wait for it ask for what is left, or by themselves."""
+        """Read the waiting pods of a smaller affinity group again: they ask for the remaining slots, or alone."""
         for record in self._named.waiting(name):
             self.bound.release(record)
             self._named.remove(record.uid)
@@ -352,26 +352,26 @@ class ClusterCache:
                 self.take_note(record, record.reading)
 
     def known_pods(self) -> list[str]:
-        """The uids of all pods of which anything is remembered."""
+        """The uids of all remembered pods."""
         others = (*self.gangs.ended, *self.nodes.residents.uids(), *self.devices.pods())
         return list(dict.fromkeys((*(record.uid for record in self.pods), *others)))
 
     def _ruled(self, pod: Pod) -> RuledPod:
-        """A pod that has a node, as the rules see it: as before it had one, mostly. Raises UserError."""
+        """A pod with a node as the rules see it, mostly as before it had one. Raises UserError."""
         record = self.pods.get(pod.metadata.uid)
         if record is not None and record.ruled is not None and record.ruled.labels == pod.labels:
             return record.ruled
         return self._demands.read(pod)
 
     def pod_gone(self, uid: str) -> None:
-        """A pod was deleted."""
+        """Remove a deleted pod."""
         self.nodes.left(uid)
         self._members.forget_end(uid)
         self._remove(uid)
         self.devices.pod_gone(uid)
 
     def object_seen(self, ref: ObjectRef) -> None:
-        """An object that describes gangs was created, changed or deleted."""
+        """Read pods again after a change of an object that describes gangs."""
         for uid, pod in self._members.naming(ref):
             record = self.pods.get(uid)
             if record is not None:
@@ -382,7 +382,7 @@ class ClusterCache:
                 self._members.end(pod, None)
 
     def _look_again(self, record: PodRecord) -> None:
-        """The request of a waiting pod may be another one now."""
+        """Read the request of a waiting pod again."""
         if self.core is None or record.state.has_node:
             return
         if record.translation.mistake:
@@ -390,8 +390,8 @@ class ClusterCache:
         self._retries.appeared(record.uid)
 
     def _end(self, pod: Pod) -> None:
-        """A pod has completed, will never begin, or is not ours any more, which may change again. Its part
-        in its gang is remembered until it is deleted.
+        """Remove a pod that has completed, will never begin, or left this scheduler. Its part in its gang is remembered
+        until it is deleted.
         """
         uid = pod.metadata.uid
         record = self.pods.get(uid)
@@ -419,25 +419,25 @@ class ClusterCache:
             log.info("pod gone", extra={"fields": {"pod": record.key, "state": record.state.shown}})
 
     def missing_mates(self, request: PodRequest) -> str:
-        """Why an opportunistic pod waits for others of its affinity group to be created; "" if it does not."""
+        """The reason why an opportunistic pod waits for unborn pods of its affinity group; "" if it does not."""
         is_placed = self.core is None or self.core.has_group(request.spec.group.name)
         if is_placed or request.spec.priority > OPPORTUNISTIC_PRIORITY:
             return ""
         return self._named.missing(request.spec.group)
 
     def slots(self, record: PodRecord, request: PodRequest) -> list[PodRecord]:
-        """The pods that an offer for this request is about; see `Offers.of` and `NamedGroups.slots`.
+        """The pods of the slots of this request; see `Offers.of` and `NamedGroups.slots`.
 
-        Of a group that reserves cells all pods: its places may be chosen anew until one has its node.
+        For a group that reserves cells, all pods: its places may change until one has its node.
         """
         core = self.core
         is_placed = core is not None and core.has_group(request.spec.group.name) and not core.reserves(request)
         return [record] if is_placed or record.is_of_dialect else self._named.slots(record, request)
 
     def leaves_slots(self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None) -> Offer | None:
-        """The offer to a pod whose group has its cells, less slots that mates need more, as they can use no other.
+        """The offer to a pod of a placed group, less slots that its mates need because they fit no other.
 
-        Cost O(slots), and a matching of the mates that wait where not each of them can have every free slot.
+        Cost O(slots), and a matching of the waiting mates if some cannot have every free slot.
         """
         group = core.state.groups.get(request.spec.group.name)
         if offer is None or group is None or record.is_of_dialect or len(group.holders) < 3 or core.reserves(request):
@@ -467,7 +467,7 @@ class ClusterCache:
         return dataclasses.replace(offer, nodes=offer.nodes & best)
 
     def _interpret(self, record: PodRecord, pod: Pod, reading: Reading) -> None:
-        """Make out what a pod asks for that does not speak our own words, which it may be given later."""
+        """Read the request of a pod without hived's annotation, which it may get later."""
         if not reading.is_own:
             is_open = not record.state.has_node
             if is_open and not record.is_of_dialect and not pod.node:
@@ -478,7 +478,7 @@ class ClusterCache:
             self.take_own_words(record)
 
     def take_own_words(self, record: PodRecord) -> None:
-        """A pod without a node asks in our own words from now on, and is in no gang."""
+        """Take a pod without a node out of its gang: it has hived's annotation from now on."""
         self._members.leave(record)
         self.bound.release(record)
         if record.state is PodState.CLEARED:
@@ -499,7 +499,7 @@ class ClusterCache:
             self.gangs.changed(record.gang)
 
     def gang_changed(self, key: GangKey, may_help: bool) -> None:
-        """Pods of the gang came, went or changed: other gangs may start, or have to give up reservations."""
+        """Handle a change of a gang's pods: gangs may start, or lose reservations."""
         self.gangs.changed(key)
         if self.core is not None:
             self.reconcile(self.core, key)
@@ -507,12 +507,12 @@ class ClusterCache:
                 self._retries.room_made()
 
     def reconcile(self, core: Core, key: GangKey) -> None:
-        """A gang is not what it was: nothing stays reserved for pods that are not to start as they were."""
+        """Cancel reservations of a changed gang for pods that will not start as planned."""
         for record in self.rounds.reconcile(core, key):
             self.bound.release(record)
 
     def take_note(self, record: PodRecord, reading: Reading) -> None:
-        """A pod waits that nobody has asked about yet, or could have."""
+        """Take in a waiting pod about which kube-scheduler has not asked."""
         if not reading.is_own:
             self._look_again(record)
             return
@@ -533,18 +533,18 @@ class ClusterCache:
                     self._retries.appeared(uid)
 
     def explained(self, record: PodRecord, reason: str) -> str:
-        """Why a pod waits, with what its VC lacks of its guarantee because of devices that cannot be had."""
+        """Add to a reason to wait the part of the VC's guarantee that lost devices take."""
         vc, priority = record.claim
         return self.devices.explained(reason, vc) if priority > OPPORTUNISTIC_PRIORITY else reason
 
 
 def _standing(record: PodRecord) -> tuple[bool, bool, bool]:
-    """All that a gang counts of a pod and that changes while the pod is there: held, running, leaving."""
+    """The changing state of a pod that its gang counts: held, running, leaving."""
     return record.state is PodState.HELD, record.seen.is_running, record.seen.is_leaving
 
 
 def most_matched(could: npt.NDArray[np.bool_]) -> int:
-    """To how many rows a column of their own can be given; bool, shape (rows, columns)."""
+    """The most rows that can each have a column of their own; bool, shape (rows, columns)."""
     row_of: dict[int, int] = {}
 
     def give(row: int, seen: set[int]) -> bool:

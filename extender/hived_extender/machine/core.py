@@ -1,10 +1,8 @@
 """The core during one term of leadership: its state, the record of its events, and its answers.
 
-A term begins with an empty state, to which every healthy node and every bound pod is told, and ends with the state
-being dropped. So a restart, a take-over and a changed configuration are the same procedure. Beliefs of a replica from
-before it led can never leak into its decisions. Not thread-safe: the service calls it under its lock.
-
-The inputs of a state: all that has to be there again after a restart or under another configuration.
+A term begins with an empty state, is told every healthy node and bound pod, and ends by dropping the state. So restart,
+take-over and a changed configuration are one procedure, and no belief from before leading reaches a decision. Not
+thread-safe: the service calls it under its lock.
 """
 
 import itertools
@@ -61,10 +59,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Refused(Wait):
-    """The core's search found no room; a request that has cells or reserves them waits for something else.
-
-    `request` and `offer` are those of the search.
-    """
+    """The search found no room for `request` with `offer`; requests with cells or reservations wait otherwise."""
 
     request: PodRequest | None = None
     offer: Offer | None = None
@@ -76,20 +71,19 @@ class Term(msgspec.Struct):
     core: "Core | None" = None
 
     def tell_time(self, now_s: float) -> None:
-        """The time in seconds since 1970, for all that the core is asked until the next call."""
+        """Set the time in seconds since 1970 for all questions until the next call."""
         if self.core is not None:
             self.core.now_s = now_s
 
 
 class Core:
-    """One term. `on_room` is called after every event that may let a waiting pod in.
+    """One term; `on_room` is called after every event that may let a waiting pod in.
 
-    Every method that tells or asks raises what `hived.scheduler.handle` raises. `lazy_times` has the moment of each
-    lazy preemption by group; `last_event` is what was being handled when something broke, `change_count` grows
-    with whatever may change an answer, `version` with whatever may change the state. `number` is another one for each
-    core of the process. `touched` has the groups whose cells may have changed, for who follows them; None if nobody
-    does. `now_s` is the present time in seconds since 1970, which the machine sets before it asks. `before_victims` is
-    called before a question whose answer may have others leave; it may tell of gangs.
+    Every event or question raises as `hived.scheduler.handle` does. `lazy_times` has the moment of each lazy preemption
+    by group; `last_event` is for bug reports. `change_count` grows when answers may change, `version` when the state
+    may. `number` is unique in the process. `touched` has groups whose cells may have changed; None without a follower.
+    `now_s` is set by the machine, in seconds since 1970. `before_victims` runs before questions that may choose
+    victims; it may tell of gangs.
     """
 
     def __init__(
@@ -121,7 +115,7 @@ class Core:
             recorder.began()
 
     def record_nothing(self) -> None:
-        """From now on the record is somebody else's: this is a copy of the core that answers a question."""
+        """Stop recording: this copy of the core answers a hypothetical question."""
         self._recorder = None
 
     @property
@@ -130,17 +124,17 @@ class Core:
         return self.state.topology.node_names
 
     def set_node(self, name: str, is_healthy: bool) -> None:
-        """A configured node turned healthy or bad."""
+        """Mark a configured node healthy or bad."""
         if self._recorder is not None:
             self._recorder.node_changed(name, is_healthy)
         self._apply(NodeHealthChanged(name, is_healthy))
         self._on_room()  # also if it is bad: whoever reserved cells there has to look for others
 
     def set_lost(self, node: str, leaf_type: str, count: int, known: Sequence[int] = ()) -> None:
-        """So many leaf cells of a type on a node cannot be had from now on; 0 if all can be had again.
+        """Set the number of lost leaf cells of a type on a node; 0 restores all.
 
-        `known` are device indices of some of them. To be told after the pods that run there, and again once others turn
-        out to: leaves that our pods use are the last to be chosen.
+        `known` are device indices of some of them. Call it after the node's pods are told, and again when they change:
+        leaf cells in use are chosen last.
         """
         if self._recorder is not None:
             self._recorder.leaves_lost(node, leaf_type, count, known)
@@ -148,13 +142,13 @@ class Core:
         self._on_room()
 
     def adopt(self, request: PodRequest, info: BindInfo, times: WorkTimes = NO_TIMES) -> None:
-        """A pod runs where its annotations say. Raises UserError if they cannot be true."""
+        """Replay a pod at the place in its annotations. Raises UserError if that is impossible."""
         if self._recorder is not None:
             self._recorder.bound(request, info.node, bind_annotations(info)[BIND_INFO], times)
         self._apply(PodAllocated(request, info, times=times))
 
     def progress(self, request: PodRequest, times: WorkTimes) -> None:
-        """A pod that holds cells has started, or saved its work. It changes no answer but the choice of victims."""
+        """Take the start or a checkpoint of a pod with cells. It only changes the choice of victims."""
         if self._recorder is not None:
             self._recorder.progressed(request.uid, times)
         self.last_event = PodProgressed(request, times)
@@ -162,17 +156,17 @@ class Core:
         handle(self.state, self.last_event)
 
     def regroup(self, gang: Gang) -> None:
-        """These groups go on together from now on. It changes no answer but the choice of victims."""
+        """Link groups that go on together. It only changes the choice of victims."""
         if self._recorder is not None:
             self._recorder.regrouped(gang)
         self.version += 1
         handle(self.state, GangChanged(gang))
 
     def reserve(self, pods: Sequence[PodRequest], info: BindInfo, *, may_be_free: bool = False) -> None:
-        """The group of these pods had reserved the cells of `info` in an earlier term, and waits for their users.
+        """Reserve the cells of `info` for the group of these pods, as in an earlier term or newly.
 
-        Or it reserves them now, and with `may_be_free` nobody has to use them. To be told after the users. Raises
-        UserError, and changes nothing, if it cannot have them in this way.
+        With `may_be_free` the cells need no users. Call it after the users are told. Raises UserError, and changes
+        nothing, if the cells cannot be reserved so.
         """
         if self._recorder is not None:
             node, text = info.node, bind_annotations(info)[BIND_INFO]
@@ -180,7 +174,7 @@ class Core:
         self._apply(GroupReserved(tuple(pods), info, may_be_free))
 
     def delete(self, request: PodRequest, *, was_bound: bool = True) -> None:
-        """A pod that was told or asked about is gone. The record says whether one with a place `was_bound` to it."""
+        """Delete a pod. The record says whether one with a place `was_bound` to it."""
         if self._recorder is not None:
             self._recorder.deleted(request.uid, self.now_s, was_bound=was_bound)
         self._apply(PodDeleted(request))
@@ -191,13 +185,13 @@ class Core:
             self._lazy_preemptors.pop(request.spec.group.name, None)
 
     def check_changed(self, request: PodRequest) -> None:
-        """Raise UserError if a waiting pod may not change what it asks for into this."""
+        """Raise UserError if a waiting pod may not change its request to this."""
         check_changed_request(self.state, request)
 
     def decide(
         self, request: PodRequest, phase: Phase, offer: Offer | None, *, commit: bool, own: IntArray | None = None
     ) -> Bind | Preempt | Wait:
-        """Ask where a pod could run, on nodes of `offer` or on any, in its `own` virtual cells if they are free.
+        """Find a place for a pod on nodes of `offer` or on any, in its `own` virtual cells if they are free.
 
         With `commit`, a bind is carried out at once.
         """
@@ -217,10 +211,9 @@ class Core:
         return _marked(self.state, decision, request, offer)
 
     def try_waiting(self, request: PodRequest, everywhere: Offer | None) -> Bind | Preempt | Wait:
-        """Ask as `decide` does in the Filtering phase, for a pod that waits, with every node offered.
+        """Ask as `decide` does in the Filtering phase for a waiting pod, with every node offered.
 
-        Until the next change, pods that ask for the same wait, or could run in the same place, as the first of them.
-        Cost of the others: a look into a table; there may be thousands of them.
+        Until the next change, equal requests share one answer from a table; there may be thousands.
         """
         spec = request.spec
         if spec.group.name in self.state.groups:
@@ -235,19 +228,19 @@ class Core:
         return decision
 
     def forget_answers(self) -> None:
-        """Look anew when `try_waiting` is asked next, although nothing has changed."""
+        """Clear the table of `try_waiting` although nothing has changed."""
         self._tried.clear()
 
     def split(self, group: str, pods: Sequence[PodRequest], slots: Sequence[Sequence[int]] = ()) -> None:
-        """The pods of an allocated group go on as groups of their own: `pods[i]` has what was slot i, or `slots[i]`."""
+        """Split the pods of an allocated group into own groups: `pods[i]` gets slot i, or `slots[i]`."""
         if self._recorder is not None:
             self._recorder.split(group, pods, slots)
         self._apply(GroupSplit(group, tuple(pods), tuple(map(tuple, slots))))
 
     def upgrade(self, pods: Sequence[PodRequest], own: IntArray) -> bool:
-        """Groups on lent cells have these virtual cells from now on, where they are; `pods` are all of theirs.
+        """Give groups on borrowed cells these virtual cells, where they are; `pods` are all of theirs.
 
-        False, and nothing changes, if the hardware cannot be behind them, or some pod has its place already.
+        False, and nothing changes, if the hardware cannot be behind them, or a pod has its place already.
         """
         try:
             self._apply(GroupsUpgraded(tuple(pods), own))
@@ -263,31 +256,31 @@ class Core:
         return True
 
     def is_lent(self, group: str) -> bool:
-        """Is a group that has cells on lent ones?"""
+        """True if a group with cells borrows them."""
         found = self.state.groups.get(group)
         return found is not None and found.virtual is None
 
     def pods_of(self, groups: Iterable[str]) -> list[PodRequest]:
-        """All pods that hold cells of these groups, each once."""
+        """All pods that hold cells of these groups, once each."""
         known = [self.state.groups[name] for name in dict.fromkeys(groups) if name in self.state.groups]
         return list({pod.uid: pod for group in known for pod in group.holders if pod is not None}.values())
 
     def info_of(self, pod: PodRequest) -> BindInfo:
-        """Where a pod is that holds cells. Cost O(1), and O(pods) for the first of a group."""
+        """The place of a pod with cells. Cost O(1), and O(pods) for the first of a group."""
         group = self.state.groups[pod.spec.group.name]
         return bind_info_of_slot(self.state, group, group.slots_of[pod.uid][0])
 
     def has_group(self, name: str) -> bool:
-        """Is there an affinity group of this name, whatever its state?"""
+        """True if the affinity group exists in any state."""
         return name in self.state.groups
 
     def holders(self, group: str) -> list[str]:
-        """The uids of the pods that hold cells of a group."""
+        """The uids of pods with cells of a group."""
         found = self.state.groups.get(group)
         return [] if found is None else [pod.uid for pod in found.holders if pod is not None]
 
     def slots_of(self, group: str, uid: str) -> list[int]:
-        """The slots of a group of several that a pod holds."""
+        """The slots of a group held by one pod."""
         found = self.state.groups.get(group)
         return [] if found is None or len(found.holders) < 2 else list(found.slots_of.get(uid, ()))
 
@@ -300,16 +293,16 @@ class Core:
         return [self.node_names[node] for node in sorted({int(node) for node in nodes})]
 
     def slot_nodes(self, group: Group) -> list[str]:
-        """The node of each slot of a group; "" where its first cell is not configured any more."""
+        """The node of each slot of a group; "" if its first cell is not configured any more."""
         found, names = slot_nodes(self.state, group.members, group.physical), self.node_names
         return ["" if node == NO_CELL else names[node] for node in found.tolist()]
 
     def bind_info_of(self, group: str) -> BindInfo:
-        """Where the first pod of a group runs, or will when its victims are gone."""
+        """The place of a group's first pod, now or once its victims are gone."""
         return bind_info_of_slot(self.state, self.state.groups[group], 0)
 
     def has_all_cells(self, group: str) -> bool:
-        """True if no cell of an allocated group is missing or another's, and it has its place in its VC."""
+        """True if an allocated group has all its cells to itself, and its place in its VC."""
         found = self.state.groups.get(group)
         return found is not None and bool((found.physical != NO_CELL).all()) and found.lazy_preemptor is None
 
@@ -319,9 +312,9 @@ class Core:
         gone: Sequence[PodRequest] = (),
         evicted: list[str] | None = None,
     ) -> list[list[Bind | Preempt | Wait] | UserError]:
-        """The answers of `decide` to each in turn, with those before it in place; nothing changes.
+        """Answer as `decide` to each bundle in turn, with earlier ones in place; the state does not change.
 
-        A bundle runs together or not at all; of one with a request that is refused, the error.
+        A bundle runs together or not at all; if one of its requests is refused, its answer is the error.
 
         gone : pods that have left by then
         evicted : as in `Scenario.plan`
@@ -335,20 +328,20 @@ class Core:
         ]
 
     def is_waiting_for_victims(self, request: PodRequest) -> bool:
-        """True if the pod's group reserves cells, all of them healthy; a preemption that lost a node is begun anew."""
+        """True if the pod's group reserves cells, all healthy; a preemption that lost a node begins again."""
         return self.reserves(request) and not self.has_lost_cells(request)
 
     def has_lost_cells(self, request: PodRequest) -> bool:
-        """True if the pod's group reserves cells, and not all of them are healthy."""
+        """True if the pod's group reserves cells and some are bad."""
         return self.reserves(request) and bool(self.state.cells.bad[_cells_of(self.state, request)].any())
 
     def is_emptied(self, request: PodRequest) -> bool:
-        """True if cells are reserved for the pod's group, and nobody uses any of them any more."""
+        """True if the cells reserved for the pod's group have no users any more."""
         cells = self.state.cells.state
         return self.reserves(request) and bool((cells[_cells_of(self.state, request)] == CellState.RESERVED).all())
 
     def is_victim(self, request: PodRequest) -> bool:
-        """True while somebody reserves a cell of the pod's group: the whole group has to leave (rule 8.1)."""
+        """True while a cell of the pod's group is reserved by another: the whole group must leave (rule 8.1)."""
         group = self.state.groups.get(request.spec.group.name)
         if group is None or group.state is not GroupState.BEING_PREEMPTED:
             return False
@@ -356,11 +349,10 @@ class Core:
         return bool((self.state.cells.state[_cells_of(self.state, request)] == CellState.RESERVING).any())
 
     def take_over(self, successor: "Core", version: int = 0) -> None:
-        """Go on with the state of another core, which was told of all that holds cells under its configuration, of this
-        version.
+        """Adopt the state of another core, built from all cell users under its configuration of this version.
 
-        A holder of this core, such as a binding that is being written, still holds the same term. The log has
-        the groups that lose something by it.
+        Holders of this core, such as a binding being written, keep the same term. Groups that lose something are
+        logged.
         """
         lazy = [name for name, group in successor.state.groups.items() if group.virtual is None]
         known = {name: preemptor for name in lazy if (preemptor := self.lazy_preemptor(name)) is not None}
@@ -379,9 +371,9 @@ class Core:
             self._recorder.take_over(successor._recorder)
 
     def lazy_preemptor(self, name: str) -> str | None:
-        """The group that took the place of this one in its VC; None if it has a place, or nobody knows any more.
+        """The group that took this one's place in its VC; None if it has a place or the preemptor is unknown.
 
-        A group that is replayed without its place names itself in the state, or nobody: annotations do not say more.
+        A group replayed without its place names itself or none in the state: annotations say no more.
         """
         group = self.state.groups.get(name)
         if group is None or group.virtual is not None:
@@ -389,7 +381,7 @@ class Core:
         return group.lazy_preemptor if group.lazy_preemptor not in (None, name) else self._lazy_preemptors.get(name)
 
     def reserves(self, request: PodRequest) -> bool:
-        """True if cells are reserved for the pod's group, or were when they were healthy."""
+        """True if cells are reserved for the pod's group, healthy or not."""
         group = self.state.groups.get(request.spec.group.name)
         return group is not None and group.state is GroupState.PREEMPTING
 
@@ -434,20 +426,20 @@ def _groups_of(event: Event, decision: Decision) -> Iterator[str]:
 def _marked(
     state: State, decision: Bind | Preempt | Wait, request: PodRequest, offer: Offer | None
 ) -> Bind | Preempt | Wait:
-    """A refusal of a search as `Refused`, anything else as it is."""
+    """Turn a search's refusal into `Refused`; pass other decisions on."""
     if not isinstance(decision, Wait) or decision.is_emptied or request.spec.group.name in state.groups:
         return decision
     return Refused(decision.reason, decision.cancelled, False, request, offer)
 
 
 def _decided(state: State, found: Sequence[Decision], bundle: Sequence[Asked]) -> list[Bind | Preempt | Wait]:
-    """The decisions of a plan about the first of a bundle's pods."""
+    """The planned decisions about the first of a bundle's pods."""
     both = zip(found, bundle, strict=False)
     return [_marked(state, one, asked.pod, asked.offer) for one, asked in both if not isinstance(one, Applied)]
 
 
 def _cells_of(state: State, request: PodRequest) -> IntArray:
-    """The leaves of the pod's group that are configured."""
+    """The configured leaf cells of the pod's group."""
     physical = state.groups[request.spec.group.name].physical
     held: IntArray = physical[physical != NO_CELL]
     return held
@@ -463,7 +455,7 @@ def _log(cancelled: Sequence[str], lazily_preempted: Iterable[str], *, gave_up: 
 
 
 def _cancelled(before: State, after: State) -> list[str]:
-    """The preempting groups that another state does not have."""
+    """The preempting groups missing from another state."""
     return [
         name
         for name, group in before.groups.items()
@@ -472,7 +464,7 @@ def _cancelled(before: State, after: State) -> list[str]:
 
 
 def _lazily_preempted(before: State, after: State) -> list[str]:
-    """The groups that have a place in their VC in one state, and none in another."""
+    """The groups that have their place in one state and have lost it in another."""
     return [
         name
         for name, group in after.groups.items()
@@ -481,7 +473,7 @@ def _lazily_preempted(before: State, after: State) -> list[str]:
 
 
 class Placed(NamedTuple):
-    """A pod that runs, or is being bound, where `info` says."""
+    """A pod that runs, or is being bound, at `info`."""
 
     request: PodRequest
     info: BindInfo
@@ -489,15 +481,17 @@ class Placed(NamedTuple):
 
 
 class Reserved(NamedTuple):
-    """Pods of one group, for which the cells that `info` names are reserved."""
+    """Pods of one group with reserved cells in `info`."""
 
     pods: tuple[PodRequest, ...]
     info: BindInfo
 
 
 class StateInputs(msgspec.Struct, frozen=True):
-    """Healthy nodes, whether configured or not; pods that hold cells, by uid; reservations, by group; what is known of
-    the devices of nodes, by name, and of DeviceClasses.
+    """The inputs that rebuild a state after a restart or under another configuration.
+
+    Healthy nodes, configured or not; pods with cells, by uid; reservations, by group; facts about devices of nodes, by
+    name, and about DeviceClasses.
     """
 
     healthy_nodes: frozenset[str] = frozenset()
@@ -517,8 +511,8 @@ def reservations(state: State) -> dict[str, Reserved]:
 
 
 def in_replay_order(placed: Iterable[Placed]) -> list[Placed]:
-    """By falling priority, so that a group which was preempted lazily finds its cells taken again; of a group, first a
-    pod that says that the group has lost its place.
+    """Sort by falling priority, so that lazily preempted groups find their cells taken; in a group, pods that say so
+    come first.
     """
     return sorted(placed, key=_replay_key)
 

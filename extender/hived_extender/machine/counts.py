@@ -1,7 +1,6 @@
-"""Numbers read off the core's state for `/metrics`.
+"""Numbers for `/metrics` and the history: gauges from the core's state, starts, preemptions and latest ends of pods.
 
-Starts and preemptions of pods, counted by virtual cluster for metrics and for the history; and the latest ends of
-pods that had cells, for those who learn from them. Not thread-safe.
+Not thread-safe.
 """
 
 from collections import Counter, deque
@@ -24,7 +23,7 @@ from hived_extender.machine.stimuli import PodGone, PodSeen
 
 
 def gauges_of(pods: Mapping[str, int], state: State | None, lost_devices: Mapping[tuple[str, str], int]) -> Gauges:
-    """All but what is counted group by group, of a replica that has a state or none. Cost O(cells), in numpy."""
+    """All gauges that need no count by group, for a replica with or without a state. Cost O(cells), in numpy."""
     return Gauges(
         pods={**pods, "Preempting": 0},
         groups={},
@@ -39,7 +38,7 @@ def gauges_of(pods: Mapping[str, int], state: State | None, lost_devices: Mappin
 
 
 def with_groups(gauges: Gauges, groups: Sequence[Group]) -> Gauges:
-    """The same with the groups counted, and the waiting pods told from those that preempt."""
+    """Add counts of groups, and tell waiting from preempting pods."""
     waiting = gauges.pods["Waiting"]
     preempting = min(sum(len(group.preempting_pods) for group in groups), waiting)
     pods = {**gauges.pods, "Waiting": waiting - preempting, "Preempting": preempting}
@@ -48,7 +47,7 @@ def with_groups(gauges: Gauges, groups: Sequence[Group]) -> Gauges:
 
 
 def count_leaf_cells(state: State) -> dict[tuple[str, str], int]:
-    """Leaf cells by virtual cluster and use ("used", "free"); opportunistic pods use nobody's in particular.
+    """Leaf cells by VC and use ("used", "free"); opportunistic pods count for no VC.
 
     Cost O(preassigned cells), in numpy.
     """
@@ -67,7 +66,7 @@ def count_leaf_cells(state: State) -> dict[tuple[str, str], int]:
 
 
 def count_short_leaf_cells(state: State) -> dict[str, int]:
-    """By virtual cluster, the leaf cells of its guarantee that stand for bad ones: it cannot have them now.
+    """By VC, the guaranteed leaf cells that are bound to bad ones.
 
     Cost O(virtual leaf cells), in numpy.
     """
@@ -82,7 +81,7 @@ def count_short_leaf_cells(state: State) -> dict[str, int]:
 
 
 def count_shared_short_cells(state: State) -> dict[tuple[str, str], int]:
-    """By chain and cell type, the cells that VCs are promised together and that cannot be had.
+    """By chain and cell type, the cells promised to several VCs together that are lost.
 
     Cost O(chain levels x VCs).
     """
@@ -100,9 +99,9 @@ MOST_ENDS = 4096
 
 
 class PodEnd(NamedTuple):
-    """A pod that had cells is gone. `number` grows; moments are in seconds since 1970, `started_s` None if unknown.
+    """The end of a pod with cells. `number` grows; moments in seconds since 1970, `started_s` None if unknown.
 
-    One that `is_preempted` had to leave for others: for the job `by` with pods in `by_namespace`, "" if unknown.
+    A pod that `is_preempted` left for the job `by` with pods in `by_namespace`, "" if unknown.
     """
 
     number: int
@@ -125,14 +124,14 @@ News = TypeVar("News", PodSeen, PodGone)
 
 
 class _Loss(NamedTuple):
-    """The loss of a virtual cluster when a pod of it is preempted."""
+    """The loss of a VC by the preemption of a pod."""
 
     vc: str
     gpu_hours: float
 
 
 class Tallies:
-    """See the module."""
+    """Counts starts and preemptions of pods by VC, and remembers the latest ends."""
 
     def __init__(self, cache: ClusterCache, outbox: Outbox, preemptions: Preemptions) -> None:
         self._cache, self._outbox, self._preemptions = cache, outbox, preemptions
@@ -142,18 +141,18 @@ class Tallies:
 
     @property
     def lost(self) -> tuple[PodEnd, ...]:
-        """The pods that were preempted lately, oldest first. Cost O(MOST_ENDS)."""
+        """The latest preempted pods, oldest first. Cost O(MOST_ENDS)."""
         return tuple(self._lost)
 
     @property
     def ends(self) -> tuple[PodEnd, ...]:
-        """The pods that had cells and are gone lately, oldest first. Cost O(MOST_ENDS)."""
+        """The latest ends of pods with cells, oldest first. Cost O(MOST_ENDS)."""
         return tuple(self._ends)
 
     def handlers(
         self, pod_seen: Callable[[PodSeen], None], pod_gone: Callable[[PodGone], None]
     ) -> dict[type[Any], Callable[[Any], None]]:
-        """The handlers of news about pods, which also count starts and ends of victims."""
+        """Wrap the handlers of pod news, to count starts and ends of victims."""
         return {PodSeen: self._counting(pod_seen), PodGone: self._counting(pod_gone)}
 
     def _counting(self, handle: Callable[[News], None]) -> Callable[[News], None]:
@@ -181,7 +180,7 @@ class Tallies:
             self._lost.append(end)
 
     def _end_of(self, record: PodRecord | None, news: PodSeen | PodGone, *, is_preempted: bool) -> PodEnd | None:
-        """The end of a pod if this news is of it; None if it is not, or the pod has no cells."""
+        """The end of a pod by this news; None if it goes on or has no cells."""
         if isinstance(news, PodSeen) and not news.pod.is_over:
             return None
         if self._cache.core is None or record is None or record.request is None or record.place.info is None:
@@ -197,7 +196,7 @@ class Tallies:
         )  # fmt: skip
 
     def _count_start(self, record: PodRecord) -> None:
-        """A pod was bound where hived decided; it waited since it was created, by the API server's clock."""
+        """Count a bound pod, and its wait since creation by the API server's clock."""
         try:
             created_s = read_time(record.seen.created)
         except UserError:
@@ -207,8 +206,8 @@ class Tallies:
     def _loss_of(self, record: PodRecord | None) -> _Loss | None:
         """The loss if this pod ends now; None if it ends by itself.
 
-        It does not if it was evicted, or if others reserve its cells. Work since its group's last checkpoint is lost,
-        as victims are chosen by (rule 8.12); none is counted where the start is unknown.
+        Evicted pods, and pods whose cells others reserve, are lost. Work since the group's last checkpoint counts, as
+        victims are chosen by it (rule 8.12); none if the start is unknown.
         """
         core = self._cache.core
         if core is None or record is None or record.request is None or record.place.info is None:

@@ -1,11 +1,8 @@
-"""Everything that the machine can have done in the world. Values only: the runner carries them out.
+"""All effects of the machine in the world, as values: the runner carries them out.
 
-Each effect but the holds of bindings is answered by one `stimuli.Wrote`, so that the machine knows what is under way.
-
-The side of the machine that faces the world: the time, the effects, and the moments to look again.
-
-Every part of the machine has the same one. No part reads a clock, starts a thread or calls anybody: it puts an effect
-into the outbox or sets a timer, and the runner does the rest. Not thread-safe.
+Each effect but holds of bindings is answered by one `stimuli.Wrote`, so the machine knows the writes under way.
+`Outbox` is shared by all parts: none reads a clock, starts a thread or calls the API server; it sends an effect or sets
+a timer. Not thread-safe.
 """
 
 import heapq
@@ -23,7 +20,7 @@ from hived_extender.machine.pods import PodName
 
 
 class BindPod(msgspec.Struct, frozen=True):
-    """Bind a pod and annotate it, if it has this resourceVersion. `origin` is "scheduler" or "force"."""
+    """Bind a pod and annotate it, at this resourceVersion only. `origin` is "scheduler" or "force"."""
 
     pod: PodName
     node: str
@@ -33,7 +30,7 @@ class BindPod(msgspec.Struct, frozen=True):
 
 
 class ReadPod(msgspec.Struct, frozen=True):
-    """Read a pod that is to be bound and that no watch has told of."""
+    """Read a pod to bind that no watch has told of."""
 
     pod: PodName
 
@@ -59,7 +56,7 @@ class AnnotatePod(msgspec.Struct, frozen=True):
 
 
 class EvictPod(msgspec.Struct, frozen=True):
-    """Make a pod leave; `by_force` deletes it whatever disruption budgets say. `is_move`: its group is being moved.
+    """Evict a pod; `by_force` deletes it despite disruption budgets. `is_move`: its group is being moved.
 
     It has `grace_s` seconds, None for its own `terminationGracePeriodSeconds`.
     """
@@ -71,9 +68,9 @@ class EvictPod(msgspec.Struct, frozen=True):
 
 
 class Announce(msgspec.Struct, frozen=True):
-    """Write events and a condition about an object. `about` is its kind.
+    """Write events and a condition about an object of the kind `about`.
 
-    `stored` is the condition that it has as far as is known, which is to be read first unless `is_stored_known`.
+    `stored` is its last known condition, to be read first unless `is_stored_known`.
     """
 
     pod: PodName
@@ -85,26 +82,26 @@ class Announce(msgspec.Struct, frozen=True):
 
 
 class KeepChanged(msgspec.Struct, frozen=True):
-    """Write down where tenants cannot write what pods were given whose annotations do not say so any more, by uid."""
+    """Store the original annotations of changed pods, by uid, where tenants cannot write."""
 
     changed: Mapping[str, Mapping[str, str]]
 
 
 class WriteStatuses(msgspec.Struct, frozen=True):
-    """Write how far gangs have come into the objects that describe them; None for a gang without pods."""
+    """Write the progress of gangs into the objects that describe them; None for a gang without pods."""
 
     states: Mapping[GangKey, GangState | None]
     sources: Mapping[GangKey, ObjectRef]
 
 
 class HoldBindings(msgspec.Struct, frozen=True):
-    """Let calls to bind these pods, by uid, wait for `ReleaseBindings`."""
+    """Hold calls to bind these pods, by uid, until `ReleaseBindings`."""
 
     uids: tuple[str, ...]
 
 
 class ReleaseBindings(msgspec.Struct, frozen=True):
-    """Let calls to bind these pods go on."""
+    """Release held calls to bind these pods."""
 
     uids: tuple[str, ...]
 
@@ -114,7 +111,7 @@ Effect = Write | HoldBindings | ReleaseBindings
 
 
 class Awaits(msgspec.Struct, frozen=True):
-    """An answer that follows the carrying out of an effect, by whoever asked."""
+    """An answer that depends on the result of an effect."""
 
     effect: BindPod | ReadPod
 
@@ -124,14 +121,14 @@ TimerKey = tuple[str, Hashable]
 
 
 class Now(NamedTuple):
-    """A moment, in seconds: `at` of a clock that never goes back, `wall` of the epoch, which people read."""
+    """A moment in seconds: `at` of a monotonic clock, `wall` of the epoch."""
 
     at: float
     wall: float = 0.0
 
 
 class Timers:
-    """Moments at which something is due. A key has one at most: setting it again replaces it."""
+    """Timers by key; setting a key again replaces its moment."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, TimerKey]] = []
@@ -142,18 +139,18 @@ class Timers:
         return key in self._valid
 
     def due_of(self, key: TimerKey) -> float:
-        """When a key is due; infinity if it is not set."""
+        """The moment of a key; infinity if not set."""
         return self._valid.get(key, (0, math.inf))[1]
 
     @property
     def due_at(self) -> float:
-        """When the first one is due; infinity if none ever is."""
+        """The earliest moment; infinity if none."""
         while self._heap and not self._is_valid(self._heap[0]):
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else math.inf
 
     def set(self, key: TimerKey, at: float) -> None:
-        """Let a key be due at a moment. Cost O(log timers)."""
+        """Set the timer of a key. Cost O(log timers)."""
         if len(self._heap) > 2 * len(self._valid) + 100:  # most have been replaced or dropped
             self._heap = [each for each in self._heap if self._is_valid(each)]
             heapq.heapify(self._heap)
@@ -162,11 +159,10 @@ class Timers:
         heapq.heappush(self._heap, (at, self._count, key))
 
     def drop(self, key: TimerKey) -> None:
-        """Let a key not be due any more."""
         self._valid.pop(key, None)
 
     def pop_due(self, now: float) -> TimerKey | None:
-        """Take the key that has been due for longest; None if none is."""
+        """Take the key that is overdue for longest; None if none is."""
         if self.due_at > now:
             return None
         _, _, key = heapq.heappop(self._heap)
@@ -179,7 +175,7 @@ class Timers:
 
 
 class Outbox:
-    """The effects of the machine while it handles one stimulus. `now` is the moment of that stimulus."""
+    """The machine's effects during one stimulus, which came at `now`."""
 
     def __init__(self, metrics: Metrics | None = None) -> None:
         self.metrics = metrics or Metrics()
@@ -188,14 +184,14 @@ class Outbox:
         self._effects: list[Effect] = []
 
     def send(self, effect: Effect) -> None:
-        """Have something done, in the order of the calls."""
+        """Add an effect, in the order of the calls."""
         self._effects.append(effect)
 
     def wake_in(self, key: TimerKey, delay_s: float) -> None:
-        """Be called about this after a while, in place of any earlier wish."""
+        """Set the timer of this key, replacing an earlier one."""
         self.timers.set(key, self.now.at + delay_s)
 
     def take(self) -> tuple[Effect, ...]:
-        """Everything that was sent since the last call."""
+        """Take all effects since the last call."""
         effects, self._effects = tuple(self._effects), []
         return effects

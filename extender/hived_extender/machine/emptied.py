@@ -1,7 +1,7 @@
-"""Reserved cells that others have left, on nodes that kube-scheduler does not offer to the pod that waits for them.
+"""Reserved cells without users, on nodes that kube-scheduler does not offer to the pod that waits for them.
 
-kube-scheduler may not have seen yet that others have left, and is asked to look again. After some tries a node counts
-as refused for a reason that hived does not know, and the cells are given back. Not thread-safe.
+kube-scheduler may not have seen the users leave, and is woken again. After some tries the node counts as refused for an
+unknown reason, and the cells are freed. Not thread-safe.
 """
 
 from collections import Counter
@@ -31,14 +31,14 @@ TIMERS = (LOOK, UNASKED)
 
 
 class _Watched(msgspec.Struct, frozen=True):
-    """Requests whose reserved cells others have left, and the offer that was known then."""
+    """Requests whose reserved cells have no users any more, and the offer known then."""
 
     requests: tuple[PodRequest, ...]
     offered: Offered | None
 
 
 class EmptiedCells:
-    """See the module."""
+    """Wakes kube-scheduler for pods whose reserved cells are free."""
 
     def __init__(self, cache: ClusterCache, outbox: Outbox, retries: Retries, wakes: Wakes) -> None:
         self._cache = cache
@@ -51,7 +51,7 @@ class EmptiedCells:
         self._watched: dict[str, _Watched] = {}
 
     def time_came(self, kind: str, uid: str) -> None:
-        """kube-scheduler is to look again, or has not asked about a pod at all."""
+        """Wake kube-scheduler, which must look again or has not asked about a pod at all."""
         record, core = self._cache.pods.get(uid), self._cache.core
         if record is None or core is None:
             return
@@ -61,9 +61,9 @@ class EmptiedCells:
             self._not_asked(core, record)
 
     def are_refused(self, core: Core, record: PodRecord, requests: Sequence[PodRequest]) -> bool:
-        """kube-scheduler has asked about a pod, and does not offer the nodes of its reserved cells.
+        """Handle a question about a pod without an offer of its reserved nodes.
 
-        True once these nodes count as refused: the pod is to be tried again at once.
+        True once these nodes count as refused: the pod must be tried again at once.
         """
         if any(map(self.is_clearing, requests)):
             self.look_soon(record)
@@ -76,14 +76,14 @@ class EmptiedCells:
         return True
 
     def look_soon(self, record: PodRecord) -> None:
-        """Have kube-scheduler ask about a pod again in a moment, once however often this is said until then."""
+        """Wake kube-scheduler for a pod in a moment; repeated calls until then count once."""
         if (LOOK, record.uid) not in self._outbox.timers:
             self._outbox.wake_in((LOOK, record.uid), LOOK_S)
 
     def watch(self, core: Core, record: PodRecord, requests: Sequence[PodRequest]) -> None:
-        """kube-scheduler should ask about a pod now if others have left its reserved cells.
+        """Wake kube-scheduler for a pod if its reserved cells have no users any more.
 
-        It never will where its own filters leave the pod no node, and the cells are wanted by others.
+        It never asks if its own filters leave the pod no node, and other pods want the cells.
         """
         if any(map(self.is_clearing, requests)):
             return
@@ -93,14 +93,12 @@ class EmptiedCells:
             self._outbox.wake_in(key, UNASKED_S)
 
     def forget(self, uid: str) -> None:
-        """A pod is bound, or gone."""
         for kind in TIMERS:
             self._outbox.timers.drop((kind, uid))
         self._watched.pop(uid, None)
         self._looks.pop(uid, None)
 
     def forget_all(self) -> None:
-        """The term is over."""
         for uid in (*self._watched, *self._looks):
             self.forget(uid)
 

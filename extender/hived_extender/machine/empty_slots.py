@@ -1,8 +1,8 @@
-"""Slots of running affinity groups that no pod holds: cells are kept for pods that come, and given back else.
+"""Slots of running affinity groups without a pod: cells are held for pods to come, then given back.
 
-The cells of a pod that has succeeded go back at once, as it is over. A pod that failed or was deleted may be made
-again, and one may not have been made yet: its slot is kept for a while. On lent cells, which somebody else could
-use, that is shorter; a pod that waits keeps its slot longer there, as it may be one that can never start.
+The cells of a succeeded pod are freed at once. A pod that failed or was deleted may be recreated, and others may not
+exist yet: their slots are held for a while. On borrowed cells, which others could use, that is shorter; waiting pods
+hold their slots longer there, as some may never start.
 """
 
 import logging
@@ -31,26 +31,25 @@ SUCCEEDED = -math.inf
 
 
 class EmptySlots:
-    """See the module. Not thread-safe."""
+    """Times empty slots of groups and gives their cells back. Not thread-safe."""
 
     def __init__(self, cache: ClusterCache, outbox: Outbox) -> None:
         self._cache, self._outbox = cache, outbox
         self._since: dict[str, dict[int, float]] = {}  # of slots that were empty when they were looked at, by group
 
     def forget_all(self) -> None:
-        """The term is over."""
         for name in self._since:
             self._outbox.timers.drop((TIMER, name))
         self._since.clear()
 
     def begin(self) -> None:
-        """A term has begun: slots are empty since now, for all that is known."""
+        """Begin a term: the age of empty slots counts from now."""
         core = self._core
         for name in [] if core is None else list(core.state.groups):
             self._watch(name)
 
     def look(self) -> None:
-        """Take in what has become of the pods of groups. Cost O(slots) for a new group, O(1) for each pod that goes."""
+        """Take news of groups' pods. Cost O(slots) for a new group, O(1) for each pod that goes."""
         begun, left = self._cache.take_group_news()
         for name in begun:
             self._watch(name)
@@ -64,7 +63,7 @@ class EmptySlots:
             self._wake(name, group)
 
     def time_came(self, _: str, name: str) -> None:
-        """Slots of a group may have been empty for too long."""
+        """Give back slots of a group that were empty for too long."""
         core, group = self._core, self._group(name)
         if core is None or group is None:
             self._drop(name)
@@ -95,7 +94,7 @@ class EmptySlots:
         return self._cache.core
 
     def _group(self, name: str) -> Group | None:
-        """An allocated group of several slots whose pods speak our own words."""
+        """An allocated group of several slots whose pods have hived's annotation."""
         group = None if self._core is None else self._core.state.groups.get(name)
         if group is None or group.state is GroupState.PREEMPTING or len(group.holders) < 2:
             return None
@@ -114,7 +113,7 @@ class EmptySlots:
         self._outbox.timers.drop((TIMER, name))
 
     def _wake(self, name: str, group: Group) -> None:
-        """Look again when the first of its empty slots is due."""
+        """Set the timer for the group's first empty slot."""
         since = self._since[name]
         if not since:
             return
@@ -127,7 +126,7 @@ class EmptySlots:
             self._outbox.wake_in(key, delay)
 
     def _due(self, group: Group) -> list[int]:
-        """The slots to be given back. Pods that wait keep those of their size that were left last."""
+        """The slots to give back; waiting pods hold the newest empty slots of their size."""
         now, since, sizes = self._outbox.now.at, self._since[group.name], _sizes(group)
         waiting = self._cache.waiting_sizes(group.spec.group)
         due: list[int] = []

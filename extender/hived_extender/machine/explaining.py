@@ -1,8 +1,8 @@
-"""The causes of a refusal in one sentence, under the lock: for kube-scheduler, events and conditions.
+"""The causes of a refusal in one sentence, made under the lock: for kube-scheduler, events and conditions.
 
-Pods that ask alike cost one explanation for each change of the state. Explanations that cost time are rationed, so that
-thousands of waiting pods do not keep others from being served. A pod that gets none at the moment is told the last
-sentence of pods like it, or the core's own message. Not thread-safe.
+Equal requests share one explanation for each change of the state. Costly explanations are rationed, so that thousands
+of waiting pods do not block others. A pod beyond the ration gets the last sentence of equal pods, or the core's own
+message. Not thread-safe.
 """
 
 import hashlib
@@ -63,8 +63,9 @@ _Key = tuple[PodSpec, bytes, tuple[PodSpec, ...], str, str]
 
 
 class _Known(msgspec.Struct):
-    """A certificate without the message of the core, which names a gang; when it was made, by the count of changes of
-    the core and by the clock (`at_s`); its sentences by namespace and day.
+    """A cached certificate without the core's message, which names a gang.
+
+    It has the core's count of changes, the time `at_s` of its making, and its sentences by namespace and day.
     """
 
     moment: tuple[int, int]
@@ -74,13 +75,13 @@ class _Known(msgspec.Struct):
 
 
 class CacheFacts:
-    """Names and moments, from what is known of pods and nodes now."""
+    """Names and moments from the present pods and nodes."""
 
     def __init__(self, cache: ClusterCache, core: Core) -> None:
         self._cache, self._core = cache, core
 
     def of_group(self, name: str) -> GroupFacts | None:
-        """A group that has cells; its job is its gang, or the group itself."""
+        """A group with cells; its job is its gang, or the group itself."""
         holders = self._core.holders(name)
         group = self._core.state.groups.get(name)
         uids = holders or list(group.preempting_pods if group is not None else ())
@@ -102,7 +103,7 @@ class CacheFacts:
         )
 
     def of_node(self, name: str) -> BadNode:
-        """A node that cannot be used, or not wholly."""
+        """The trouble of a node that is wholly or partly unusable."""
         reason, since_s = troubles(self._cache, () if name in self._cache.nodes.healthy else (name,)).get(
             name, ("", None)
         )
@@ -110,30 +111,30 @@ class CacheFacts:
 
 
 def troubles(cache: ClusterCache, nodes: Iterable[str]) -> dict[str, tuple[str, float | None]]:
-    """Why these nodes cannot be used, or any others not wholly; and since when (seconds since 1970), if known."""
+    """The reasons why these nodes are unusable, or other nodes partly; with the time (seconds since 1970), if known."""
     return cache.devices.troubles() | {node: cache.nodes.trouble(node) for node in nodes}
 
 
 def limit_s_of(record: PodRecord) -> float | None:
-    """Seconds that a pod has its cells at the most from its start, with the time to leave; None if it does not say."""
+    """Seconds that a pod has its cells at most from its start, with its grace period; None if undeclared."""
     limit_s = record.progress.limit_s
     return None if limit_s is None else limit_s + record.seen.grace_s
 
 
 def ends_s_of(record: PodRecord) -> float | None:
-    """When a pod is gone at the latest by its own declaration, in seconds since 1970; None if it does not say."""
+    """The latest end of a pod by its own declaration, in seconds since 1970; None if undeclared."""
     started_s, limit_s = record.progress.times.started_s, limit_s_of(record)
     return None if started_s is None or limit_s is None else started_s + limit_s
 
 
 def last_of(moments: Sequence[float | None]) -> float | None:
-    """The latest of all; None if one is not known."""
+    """The latest of all moments; None if one is unknown."""
     known = [each for each in moments if each is not None]
     return max(known) if known and len(known) == len(moments) else None
 
 
 class Explaining:
-    """See the module. `messages` chooses the words."""
+    """Makes and caches explanations of refusals. `messages` chooses their style."""
 
     def __init__(self, cache: ClusterCache, outbox: Outbox) -> None:
         self.messages = WaitingMessages.EXPLAINED
@@ -146,9 +147,9 @@ class Explaining:
     def told(
         self, record: PodRecord, requests: Sequence[PodRequest], refused: Refused, message: str, refusals: str
     ) -> str:
-        """The words for a pod that was refused, or whose gang was, with `requests`; `message` are the core's.
+        """The text for a refused pod, or a pod of a refused gang, with `requests`; `message` is the core's.
 
-        `refusals` says which rules of Kubernetes refuse the pod which nodes.
+        `refusals` names the Kubernetes rules that refuse nodes.
         """
         known = self._look_up([record], requests, refused, refusals, self._has_ration)
         if known is None:
@@ -168,7 +169,7 @@ class Explaining:
         return sentence if self.messages is WaitingMessages.EXPLAINED else f"{message}; {sentence}"
 
     def as_told(self, found: Certificate, namespace: str) -> Certificate:
-        """A certificate for a pod of a namespace: everybody who may look at the pod reads it."""
+        """A certificate for a pod of a namespace: every reader of the pod sees it."""
         holders = [
             one if one.namespace == namespace else replace(one, group=MASKED, namespace="") for one in found.holders
         ]
@@ -182,10 +183,9 @@ class Explaining:
         refusals: str,
         ration: "Ration",
     ) -> Certificate | None:
-        """The certificate of a refusal, with everybody's names; None for what is no refusal of a search, and where the
-        ration is used up.
+        """The certificate of a refusal, with all names; None if it is no refusal of a search, or beyond the ration.
 
-        Cost: a look into a table, or an explanation of the core's.
+        Cost: a look into a table, or one explanation by the core.
         """
         known = self._look_up(records, requests, refused, refusals, lambda vc: ration.take(0.0))
         return replace(known.found, reason=refused.reason) if known is not None else None
@@ -244,7 +244,7 @@ class Explaining:
 
 
 class Ration:
-    """A bucket that `rate` explanations a second flow into, and that holds `most`: one of so many equal `parts`."""
+    """A token bucket of `most` explanations, refilled at `rate` a second: one of several equal `parts`."""
 
     def __init__(self, rate: float, most: float, parts: int = 1) -> None:
         self.parts = parts
@@ -252,7 +252,7 @@ class Ration:
         self._left, self._at_s = most, 0.0
 
     def take(self, at_s: float) -> bool:
-        """Take one of those that are left at a moment, if any."""
+        """Take a token, if there is one."""
         self._left, self._at_s = min(self._most, self._left + self._rate * (at_s - self._at_s)), at_s
         if self._left < 1:
             return False
@@ -261,12 +261,12 @@ class Ration:
 
 
 def shape_of(request: PodRequest, offer: Offer | None) -> tuple[PodSpec, bytes]:
-    """Equal for requests that wait for the same causes: rules between the pods of a gang are its own."""
+    """A key equal for requests that wait for the same causes; rules between a gang's pods are its own."""
     return request.spec if offer is not None and offer.rules else request.spec.of_group(""), digest(offer)
 
 
 def digest(offer: Offer | None) -> bytes:
-    """Equal for offers of the same nodes; 16 bytes. Cost O(nodes), or O(slots x nodes) where slots differ."""
+    """A key of 16 bytes, equal for offers of the same nodes. Cost O(nodes), or O(slots x nodes) if slots differ."""
     if offer is None:
         return b""
     found = hashlib.blake2b(digest_size=16)

@@ -1,4 +1,4 @@
-"""News for the pods of a gang that waits: the missing pods, and a wait of too long. Not thread-safe."""
+"""News for the pods of a waiting gang: missing pods, and a wait that is too long. Not thread-safe."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -22,7 +22,7 @@ TIMERS = (OVER, FORMING)
 
 
 class GangNotices:
-    """See the module. `wakes` has kube-scheduler ask about pods anew."""
+    """Announces the wait of gangs. `wakes` has kube-scheduler ask about pods again."""
 
     def __init__(self, cache: ClusterCache, outbox: Outbox, announcements: Announcements, wakes: Wakes) -> None:
         self._cache = cache
@@ -32,7 +32,7 @@ class GangNotices:
         self._awaited: dict[GangKey, float] = {}  # by gang, the waiting time that its timer was set by
 
     def time_came(self, kind: str, key: GangKey) -> None:
-        """A gang has waited for too long, or has formed for long enough to be told."""
+        """Announce a gang that waited too long, or has formed for long enough."""
         if self._cache.core is None:
             return
         if kind == OVER:
@@ -43,7 +43,7 @@ class GangNotices:
                 self._tell_mates(key, plan.forming)
 
     def watch_time(self, record: PodRecord) -> None:
-        """A pod waits: tell it when its gang has waited for too long."""
+        """Set the timer that announces a long wait of a pod's gang."""
         gang = self._cache.gangs.get(record.gang) if record.gang is not None else None
         if gang is None or (OVER, gang.key) in self._outbox.timers:
             return
@@ -67,9 +67,9 @@ class GangNotices:
                     self.watch_time(record)
 
     def in_short(self, record: PodRecord) -> str:
-        """The reason for kube-scheduler of a pod whose gang forms, "" for another: the same until the gang is complete.
+        """The reason for kube-scheduler while a pod's gang forms, the same until it is complete; "" otherwise.
 
-        It writes its answer onto the pod, and tries each pod again that has changed.
+        kube-scheduler writes it onto the pod, and tries each changed pod again.
         """
         record.is_told_forming = record.gang is not None and bool(self._cache.gangs.plan(record.gang).forming)
         if not record.is_told_forming:
@@ -77,7 +77,7 @@ class GangNotices:
         return f"rejected by podgroup/{record.gang}: it is not complete (the condition {CONDITION_TYPE} has more)"
 
     def tell_gang_soon(self, record: PodRecord) -> None:
-        """kube-scheduler asked about a pod whose gang forms, and tells it; the others are to know in a moment too."""
+        """Announce a forming gang to its other pods in a moment: kube-scheduler tells the asked pod."""
         self.watch_time(record)
         if record.gang is None:
             return
@@ -86,7 +86,7 @@ class GangNotices:
             self._outbox.wake_in((FORMING, key), TELL_S)
 
     def tell_forming(self, record: PodRecord, reason: str) -> None:
-        """Tell all pods of a gang what it waits for, once for each change."""
+        """Announce missing pods to a whole gang, once for each change."""
         self.watch_time(record)
         if record.gang is None or not self._cache.gangs.plan(record.gang).forming:
             self._announcements.say(record, Reason.WAITING, reason)
@@ -98,9 +98,9 @@ class GangNotices:
         self._tell_once(plan, self._cache.gangs.waiting_in(plan.keys), reason)
 
     def tell_refused(self, asker: PodRecord | None, round_: Round, reason: str) -> None:
-        """The pods of a round but `asker` were told what was missing as it formed, which they now are not any more.
+        """Wake kube-scheduler for the pods of a round but `asker`, whose text about missing pods is out of date.
 
-        kube-scheduler asks about them anew, so that its own condition does not contradict ours.
+        Its own condition then does not contradict ours.
         """
         mates = [record for record in round_.members if record is not asker]
         self._tell_once(self._cache.gangs.plan(round_.key), mates, reason)
@@ -116,6 +116,6 @@ class GangNotices:
                 self._announcements.say(record, Reason.WAITING, reason)
 
     def started(self, keys: Iterable[GangKey | None]) -> None:
-        """Gangs have their places: nobody waits too long any more."""
+        """Stop the timers of started gangs."""
         for key in set(keys):
             self._outbox.timers.drop((OVER, key))

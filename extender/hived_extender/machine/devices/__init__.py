@@ -1,1 +1,1 @@
-"""Devices that cannot be had."""
+"""Lost devices of nodes, and their leaf cells."""

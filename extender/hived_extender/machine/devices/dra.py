@@ -1,13 +1,9 @@
-"""Objects of dynamic resource allocation (resource.k8s.io) as facts about devices, in every version that is served.
+"""Dynamic resource allocation (resource.k8s.io): its objects, in every served version, as facts about devices.
 
-A DeviceClass selects devices by expressions. Understood are those of the form `device.driver == "x"`, and beside it
-`device.attributes["x"].type == "y"`. A class that says anything else selects no devices here: nothing is taken for
-missing, and claims count by the name of the class alone.
-
-Following the objects of dynamic resource allocation, where the API server has them and lets us see them.
-
-They are optional: an API server that does not serve them, or does not allow it, is asked again every minute, and the
-log says so once. Until then claims count nothing.
+A DeviceClass selects devices by expressions. Hived reads `device.driver == "x"` and `device.attributes["x"].type ==
+"y"`. Any other class selects no devices here: none counts as missing, and claims count by the class name alone. The
+objects are optional: without the API, or the right to read it, hived asks every minute and logs that once. Until then
+claims count nothing.
 """
 
 import logging
@@ -39,7 +35,7 @@ _PREVENTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 class Meta(msgspec.Struct):
-    """Of any of these objects."""
+    """The common fields of these objects."""
 
     name: str = ""
     namespace: str = ""
@@ -106,7 +102,7 @@ class _ClassSpec(msgspec.Struct):
 
 
 class DeviceClass(msgspec.Struct):
-    """A sort of devices that claims ask for."""
+    """A class of devices that claims request."""
 
     metadata: Meta
     spec: _ClassSpec = msgspec.field(default_factory=_ClassSpec)
@@ -203,7 +199,7 @@ def read_claim(item: ResourceClaim) -> tuple[str, ClaimUse] | None:
 
 
 def read_class(item: DeviceClass) -> Selector:
-    """The devices that a class selects, as far as that is understood."""
+    """The devices that a class selects, as far as hived reads its expressions."""
     driver = kind = ""
     for selector in item.spec.selectors or ():
         for term in (selector.cel.expression if selector.cel is not None else "").split("&&"):
@@ -252,17 +248,17 @@ RETRY_S = 5.0
 
 
 class Told(Protocol):
-    """Takes in what is followed; `service.Service` does."""
+    """Takes in listed and changed objects; `service.Service` does."""
 
     def devices_listed(self, kind: type[Any], objects: Iterable[Any]) -> None:
-        """These are all objects of a kind."""
+        """Replace all objects of a kind."""
 
     def device_seen(self, item: Any, *, is_gone: bool = False) -> None:
-        """An object looks like this now, or did when it went."""
+        """Take in an object as seen, or as it was when deleted."""
 
 
 class DeviceObjects:
-    """See the module; from `start` to `stop`."""
+    """Watches the objects of dynamic resource allocation from `start` to `stop`."""
 
     def __init__(self, kube: KubeClient, told: Told, metrics: Metrics) -> None:
         self._kube = kube
@@ -276,25 +272,24 @@ class DeviceObjects:
         self._thread = threading.Thread(target=self._run, name="device objects", daemon=True)
 
     def start(self) -> None:
-        """Begin to follow."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Follow nothing any more. Does not wait for a call under way."""
+        """Stop watching, without waiting for a call under way."""
         with self._lock:
             self._is_stopping.set()
             for reflector in self._reflectors:
                 reflector.stop()
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the end after `stop`, up to so long for each thread."""
+        """Wait for the threads after `stop`, each for at most `timeout_s`."""
         if self._thread.ident is not None:
             self._thread.join(timeout_s)
         for reflector in self._reflectors:
             reflector.join(timeout_s)
 
     def wait_until_listed(self, timeout_s: float) -> bool:
-        """Wait until all objects are known, or it is known that there are none to be seen; False if it takes longer."""
+        """Wait until all objects are listed, or none can be seen; False after the timeout."""
         with self._lock:
             return self._lock.wait_for(lambda: self._unlisted is not None and not self._unlisted, timeout_s)
 
@@ -317,7 +312,7 @@ class DeviceObjects:
         return None
 
     def _served(self) -> str:
-        """The path of the version to be read, "" if there is none. Raises KubeError if we may not see the objects."""
+        """The path of the version to read, "" if none is served. Raises KubeError if reading is forbidden."""
         try:
             group = self._kube.get(f"/apis/{GROUP}")
         except KubeError as error:
@@ -358,7 +353,7 @@ class DeviceObjects:
         return Resource(path, kind, listed, told.device_seen, lambda item: told.device_seen(item, is_gone=True))
 
     def _complain(self, cause: str) -> None:
-        """Say why nothing is followed, unless that was said already."""
+        """Log once that nothing is watched."""
         if cause != self._complaint:
             self._complaint = cause
             log.info("claims of devices are not counted", extra={"fields": {"cause": cause}})

@@ -1,4 +1,4 @@
-"""Guarantees that cannot be kept because devices cannot be had."""
+"""Guarantees that cannot be kept because devices are lost."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from hived_extender.machine.devices.shortage import Loss, first_of, in_short
 
 
 class SharedShortage(msgspec.Struct, frozen=True):
-    """Cells of a chain that can be had for each promise by itself, but not for all promises together."""
+    """Cells of a chain that are enough for each promise alone, but not for all together."""
 
     chain: str
     leaf_type: str
@@ -26,13 +26,13 @@ class SharedShortage(msgspec.Struct, frozen=True):
         return f"{whom} promised {counts} more of {self.chain} than can be had"
 
     def reasons(self, losses: Iterable[Loss]) -> list[str]:
-        """Why leaf cells of each node cannot be had."""
+        """The reasons why leaf cells of each node are lost."""
         lost = {loss.node: in_short(loss) for loss in losses if loss.leaf_type == self.leaf_type}
         return [f"on {node}: {lost.get(node, 'not healthy')}" for node in self.nodes]
 
 
 def of_virtual_cluster(state: State, vc: str, losses: Iterable[Loss]) -> str:
-    """The part of its guarantee that a virtual cluster lacks because of losses, and why; "" if none.
+    """The part of its guarantee that a VC lacks because of losses, with reasons; "" if none.
 
     Cost O(leaf cells of the VC), in numpy.
     """
@@ -49,10 +49,10 @@ def of_virtual_cluster(state: State, vc: str, losses: Iterable[Loss]) -> str:
 
 
 def shared_shortages(state: State) -> list[SharedShortage]:
-    """Of each chain, the promises that are not bound to cells yet and cannot all be kept, larger cells first.
+    """By chain, the promises not bound to cells that cannot all be kept, larger cells first.
 
-    A promise that cannot be kept by itself is bound to bad cells at once (rule 10.5), and is not among them. VCs
-    that are promised smaller cells only are not named, though the larger ones may take their cells.
+    A promise that cannot be kept alone is bound to bad cells at once (rule 10.5) and not listed. VCs with smaller cells
+    only are not named, though larger promises may take their cells.
     Cost O(chain levels), and O(leaf cells) for a chain with a shortage, in numpy.
     """
     found = []
@@ -65,7 +65,7 @@ def shared_shortages(state: State) -> list[SharedShortage]:
 
 
 def _promised_from(state: State, chain: int, level: int) -> tuple[str, ...]:
-    """The VCs with a promise in a chain, of this level or above, that is not bound to cells yet."""
+    """The VCs with an unbound promise in a chain, of this level or above."""
     levels = len(state.arrays.child_count)
     offset = int(state.arrays.level_offset[chain])
     slots = slice(offset + level, offset + int(state.arrays.top_level[chain]) + 1)
@@ -84,7 +84,7 @@ def _bad_nodes(state: State, chain: int) -> tuple[str, ...]:
 
 
 def short_nodes(state: State, vc: str) -> dict[str, int]:
-    """By node, how many leaf cells of a VC's guarantee stand for bad ones there."""
+    """By node, the leaf cells of a VC's guarantee that are bad there."""
     topology, cells = state.topology, state.cells
     number = topology.vc_index.get(vc)
     found: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""The door of this room for the service: facts go in, the core of the present term is told what cannot be had.
+"""The public part of this folder: takes in facts about devices and tells the present core of losses.
 
-Facts are kept at all times; between `begin` and `end` each is settled at once. Not thread-safe: the service calls
-everything under its lock.
+Facts are stored at all times; between `begin` and `end` each is applied at once. Not thread-safe: the service calls it
+under its lock.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ SHORT = "short of devices"
 
 
 class DeviceKeeper:
-    """See the module. `holds` tells whether a pod, by its uid, holds cells in the core."""
+    """Turns facts about devices into losses of the core. `holds` is true of the uid of a pod with cells."""
 
     def __init__(self, announcements: Announcements, holds: Holds) -> None:
         self._announcements = announcements
@@ -49,46 +49,45 @@ class DeviceKeeper:
     # Terms
 
     def begin(self, core: Core, cluster: ClusterSpec, rules: PodRules) -> None:
-        """Tell a core that knows all bound pods. Cost O(devices of all nodes)."""
+        """Tell losses to a core that knows all bound pods. Cost O(devices of all nodes)."""
         self._core = core
         self._losses = Losses(core.state.topology, cluster, rules)
         self._table.changed = dict.fromkeys(self._table.nodes)
         self._settle()
 
     def take_over(self, losses: Losses) -> None:
-        """The core has got a state of another configuration, which was told these."""
+        """Take the losses that were told to a state of another configuration."""
         self._losses = losses
         self._table.changed.clear()
 
     def end(self) -> None:
-        """Tell nothing any more."""
         self._core = self._losses = None
         self._told.clear()
         self._since.clear()
 
     def inputs(self) -> tuple[Mapping[str, NodeDevices], Mapping[str, Selector]]:
-        """The facts about nodes and DeviceClasses, as of now. Cost O(nodes)."""
+        """The present facts about nodes and DeviceClasses. Cost O(nodes)."""
         return dict(self._table.nodes), self._table.classes
 
     # Nodes and pods
 
     def node_seen(self, node: Node) -> None:
-        """A node looks like this."""
+        """Take in a node."""
         self._table.put_node(node.metadata.name, allocatable_of(node))
         self._settle()
 
     def node_gone(self, name: str) -> None:
-        """A node does not exist any more."""
+        """Remove a node."""
         self._table.put_node(name, None)
         self._settle()
 
     def sync_nodes(self, names: Collection[str]) -> None:
-        """There are no other nodes than these."""
+        """Drop nodes that are not in a listing."""
         for name in sorted(self._table.nodes.keys() - set(names)):
             self.node_gone(name)
 
     def pod_seen(self, pod: Pod, *, is_listed: bool) -> None:
-        """A pod of anybody looks like this; the service knows already what cells it holds."""
+        """Take in a pod of any scheduler; the service knows its cells already."""
         uid, version = pod.metadata.uid, pod.metadata.version
         if not pod.node and uid not in self._seen:
             return
@@ -110,7 +109,7 @@ class DeviceKeeper:
         self._settle()
 
     def pod_gone(self, uid: str) -> None:
-        """A pod uses no devices any more."""
+        """Free the devices of a pod."""
         if self._seen.pop(uid, None) is not None:
             self._table.drop(Part.PODS, uid)
             self._settle()
@@ -119,7 +118,7 @@ class DeviceKeeper:
             self._announcements.forget(uid)
 
     def pods_moved(self, node: str) -> None:
-        """Pods of a node have got cells or given them back, so that other leaf cells of it should count as lost."""
+        """Choose the lost leaf cells of a node again: its pods have got or freed cells."""
         if self._core is not None and self._losses is not None:
             self._losses.retell(self._core, node)
 
@@ -130,7 +129,7 @@ class DeviceKeeper:
     # Objects of dynamic resource allocation
 
     def slice_seen(self, item: ResourceSlice) -> None:
-        """A ResourceSlice looks like this."""
+        """Take in a ResourceSlice."""
         found = read_slice(item)
         if found is None:
             self._table.drop(Part.SLICES, item.metadata.key)
@@ -139,7 +138,7 @@ class DeviceKeeper:
         self._settle()
 
     def claim_seen(self, item: ResourceClaim) -> None:
-        """A ResourceClaim looks like this."""
+        """Take in a ResourceClaim."""
         found = read_claim(item)
         if found is None:
             self._table.drop(Part.CLAIMS, item.metadata.key)
@@ -148,12 +147,12 @@ class DeviceKeeper:
         self._settle()
 
     def class_seen(self, item: DeviceClass) -> None:
-        """A DeviceClass looks like this."""
+        """Take in a DeviceClass."""
         self._table.put_class(item.metadata.name, read_class(item))
         self._settle()
 
     def object_seen(self, item: ResourceSlice | ResourceClaim | DeviceClass, *, is_gone: bool = False) -> None:
-        """One of these looks like this, or does not exist any more."""
+        """Take in any of these objects, or its deletion."""
         if is_gone and isinstance(item, DeviceClass):
             self._table.put_class(item.metadata.name, None)
         elif is_gone:
@@ -167,7 +166,7 @@ class DeviceKeeper:
         self._settle()
 
     def sync_objects(self, kind: type[ResourceSlice | ResourceClaim | DeviceClass], items: Iterable[Any]) -> None:
-        """These are all objects of a kind."""
+        """Replace all objects of a kind."""
         if kind is DeviceClass:
             self.sync_classes(items)
         elif kind is ResourceSlice:
@@ -176,21 +175,18 @@ class DeviceKeeper:
             self.sync_claims(items)
 
     def sync_slices(self, items: Iterable[ResourceSlice]) -> None:
-        """These are all ResourceSlices."""
         present = {item.metadata.key: item for item in items}
         self._drop_others(Part.SLICES, present)
         for item in present.values():
             self.slice_seen(item)
 
     def sync_claims(self, items: Iterable[ResourceClaim]) -> None:
-        """These are all ResourceClaims."""
         present = {item.metadata.key: item for item in items}
         self._drop_others(Part.CLAIMS, present)
         for item in present.values():
             self.claim_seen(item)
 
     def sync_classes(self, items: Iterable[DeviceClass]) -> None:
-        """These are all DeviceClasses."""
         present = {item.metadata.name: item for item in items}
         for name in sorted(self._table.classes.keys() - present.keys()):
             self._table.put_class(name, None)
@@ -207,7 +203,7 @@ class DeviceKeeper:
 
     @property
     def losses(self) -> list[Loss]:
-        """The leaf cells that cannot be had now, by node and type."""
+        """The lost leaf cells, by node and type."""
         found = self._losses.current if self._losses is not None else {}
         return [found[place] for place in sorted(found)]
 
@@ -216,14 +212,14 @@ class DeviceKeeper:
         return self._losses is not None and self._losses.layout.is_misread(node, chain)
 
     def troubles(self) -> dict[str, tuple[str, float | None]]:
-        """By node, why it has lost leaf cells, and since when as far as this replica saw it. Cost O(losses)."""
+        """By node, the reason for its losses, and since when this replica saw them. Cost O(losses)."""
         reasons: dict[str, list[str]] = {}
         for loss in self.losses:
             reasons.setdefault(loss.node, []).append(in_short(loss))
         return {node: (f"{SHORT}: {'; '.join(texts)}", self._since.get(node)) for node, texts in reasons.items()}
 
     def reported_losses(self) -> list[LostDevices]:
-        """The same as the HTTP API shows it."""
+        """The losses as the HTTP API shows them."""
         return [reported(loss) for loss in self.losses]
 
     def shortages(self) -> list[Shortage]:
@@ -234,7 +230,7 @@ class DeviceKeeper:
         ]
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Devices that cannot be had, by resource and why: missing, used by a pod, or by a claim."""
+        """Lost devices, by resource and cause: missing, used by a pod, or by a claim."""
         counts: Counter[tuple[str, str]] = Counter()
         for loss in self.losses:
             counts[loss.resource, "missing"] += loss.missing
@@ -243,7 +239,7 @@ class DeviceKeeper:
         return dict(counts)
 
     def explained(self, reason: str, vc: str) -> str:
-        """Why a pod of a VC waits, with what the VC lacks of its guarantee because of devices that cannot be had."""
+        """Add to a reason to wait the part of the VC's guarantee that lost devices take."""
         if self._core is None or self._losses is None or not self._losses.current:
             return reason
         lack = of_virtual_cluster(self._core.state, vc, self.losses)

@@ -1,16 +1,11 @@
-"""How many leaf cells of a node cannot be had: a pure function of what is configured and what is known of the node.
+"""Lost leaf cells of a node: a pure function of the configuration and the facts of the node.
 
-For each resource, devices are missing that the node does not offer: its allocatable says how many there are, or, where
-that offers none, its ResourceSlices. A node that reports neither counts as configured, unless another node of the leaf
-cell type reports them: then it has none. To these come the devices that pods of others request, and those that claims
-have. Devices with a known index are certainly lost; the others are counted.
-
-Where several leaf cell types of a node stand for one resource, they share the count in proportion to the devices that
-they have left. The rest goes to the larger remainder, then by name.
-
-The losses of all nodes under one configuration, kept up to date and told to the core that goes by it.
-
-Words for devices that cannot be had: for pods, nodes, and whoever looks at the cluster.
+For each resource, devices are missing that neither allocatable nor, without it, ResourceSlices offer. A node that
+reports neither counts as configured, unless another node of the leaf cell type reports: then it has none. Devices of
+claims, and those requested by pods without cells, are lost too. Known indices are certainly lost; other devices are
+counted. Leaf cell types of one resource share the count in proportion to their remaining devices; the rest goes to the
+larger remainder, then by name.
+`Losses` keeps the losses of all nodes under one configuration up to date and tells them to its core.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -40,7 +35,7 @@ Holds = Callable[[str], bool]
 
 
 class Used(msgspec.Struct, frozen=True):
-    """Devices that others use: `by` names pods, or a claim that no pod uses. `pods` have (uid, namespace, name)."""
+    """Devices used by others: `by` names pods, or a claim without pods. `pods` have (uid, namespace, name)."""
 
     by: str
     count: int
@@ -49,12 +44,12 @@ class Used(msgspec.Struct, frozen=True):
 
 
 class Loss(msgspec.Struct, frozen=True):
-    """The leaf cells of one type that a node has lost, and why.
+    """The lost leaf cells of one type on a node, with the cause.
 
     Attributes
     ----------
     leaf_count : configured leaf cells
-    lost_count : those that cannot be had, at most `leaf_count`
+    lost_count : lost leaf cells, at most `leaf_count`
     known : device indices that are certainly among them
     offered, configured : devices of `resource` on the whole node
     missing : devices of this type that the node does not offer or calls unhealthy
@@ -91,7 +86,7 @@ class _Share(msgspec.Struct):
 
 
 def reports(kind: LeafKind, facts: NodeDevices, classes: Mapping[str, Selector]) -> bool:
-    """Does the node say how many devices of this kind it has?"""
+    """True if the node reports its number of devices of this kind."""
     listed = facts.allocatable is not None and kind.resource in facts.allocatable
     return listed or _published(kind.device_class, facts, classes) is not None
 
@@ -104,10 +99,10 @@ def losses_of(
     is_reported: Callable[[str], bool],
     holds: Holds,
 ) -> list[Loss]:
-    """The losses of one node, by leaf cell type; none where nothing is lost.
+    """The losses of one node, by leaf cell type; empty if nothing is lost.
 
-    `is_reported` says of a leaf cell type whether any configured node reports its devices. Cost O(pods and devices of
-    the node).
+    `is_reported` is true of a leaf cell type whose devices any configured node reports. Cost O(pods and devices of the
+    node).
     """
     kinds = layout.kinds_of(node)
     if _is_whole(kinds, facts, holds):
@@ -128,7 +123,7 @@ def losses_of(
 
 
 def _is_whole(kinds: Kinds, facts: NodeDevices, holds: Holds) -> bool:
-    """Is it plain that nothing is lost? So it is with most nodes: they offer what is configured, to pods of ours."""
+    """True if plainly nothing is lost: the node offers all that is configured, to pods with cells. Most nodes do."""
     if facts.slices or facts.claims or len(kinds) > 1 or facts.allocatable is None:
         return False
     offers = all(facts.allocatable.get(kind.resource, 0) >= count * kind.per_leaf for kind, count in kinds)
@@ -157,7 +152,7 @@ def _miss(
     classes: Mapping[str, Selector],
     is_reported: Callable[[str], bool],
 ) -> tuple[int, int]:
-    """Note what the node does not offer of one resource; returns how many it offers, and how many are configured."""
+    """Subtract the devices of a resource that the node does not offer; returns the offered and configured counts."""
     configured = sum(share.room for share in shares)
     unhealthy, healthy = 0, list[int]()
     for device_class in dict.fromkeys(share.kind.device_class for share in shares):
@@ -182,7 +177,7 @@ def _miss(
 
 
 def _lose(shares: Sequence[_Share], index: int) -> int:
-    """Note a device that its driver calls unhealthy; returns how many that makes."""
+    """Subtract a device that its driver calls unhealthy; returns the number lost."""
     if any(index in share.known for share in shares):
         return 0
     for share in shares:
@@ -198,7 +193,7 @@ def _lose(shares: Sequence[_Share], index: int) -> int:
 
 
 def _request(shares: Sequence[_Share], resource: str, facts: NodeDevices, holds: Holds) -> None:
-    """Note what pods that hold no cells request of one resource, until nothing is left."""
+    """Subtract devices requested by pods without cells, until none are left."""
     for pod in sorted(facts.pods.values(), key=lambda each: (each.namespace, each.name, each.uid)):
         if not any(share.left for share in shares):
             return
@@ -210,7 +205,7 @@ def _request(shares: Sequence[_Share], resource: str, facts: NodeDevices, holds:
 
 
 def _claim(shares: Sequence[_Share], facts: NodeDevices, holds: Holds) -> None:
-    """Note the devices of claims that no pod with cells uses; one that several claims have counts once."""
+    """Subtract devices of claims without pods that have cells; a device of several claims counts once."""
     seen: set[tuple[str, str, str]] = set()
     for _, claim in sorted(facts.claims.items()):
         if any(holds(uid) for uid, _ in claim.pods):
@@ -246,7 +241,7 @@ def _note(share: _Share, claim: ClaimUse) -> None:
 
 
 def _divide(count: int, shares: Sequence[_Share]) -> list[tuple[_Share, int]]:
-    """As many of `count` devices as are left, divided as the module says; without those that get none."""
+    """Divide `count` devices among types as the module says; types that get none are left out."""
     total = sum(share.left for share in shares)
     count = max(0, min(count, total))
     parts = {id(share): count * share.left // total for share in shares if share.left}
@@ -274,7 +269,7 @@ def _published(device_class: str, facts: NodeDevices, classes: Mapping[str, Sele
 
 
 def _index_of(device: Allocated, facts: NodeDevices) -> int:
-    """The number that the node calls a device by, -1 if that is not known."""
+    """The node's number for a device, -1 if unknown."""
     for each in facts.slices.values():
         if (each.driver, each.pool) == (device.driver, device.pool):
             for published in each.devices:
@@ -288,7 +283,7 @@ Place = tuple[str, str]
 
 
 class Losses:
-    """`current` has a loss for each node and leaf cell type that has lost any; `layout` has all leaf cells."""
+    """`current` has each loss, by node and leaf cell type; `layout` has all leaf cells."""
 
     def __init__(self, topology: Topology, cluster: ClusterSpec, rules: PodRules) -> None:
         self.current: dict[Place, Loss] = {}
@@ -304,10 +299,10 @@ class Losses:
         changed: Iterable[str],
         holds: Holds,
     ) -> list[Loss]:
-        """Look at the nodes of which facts have changed, and tell the core; returns the losses that are other ones.
+        """Compute the losses of changed nodes and tell the core; returns the changed losses.
 
-        Leaf cells that are to be had again are told first. Cost O(devices and pods of these nodes); O(nodes) when the
-        first node of a type begins to report its devices, or the last one ceases to.
+        Restored leaf cells are told first. Cost O(devices and pods of these nodes); O(nodes) when the first node of a
+        type begins to report its devices, or the last one ceases to.
         """
         before: dict[str, list[Loss]] = {}
         for node in sorted(self._affected(nodes, classes, changed)):
@@ -321,7 +316,7 @@ class Losses:
         return self._tell(core, before)
 
     def retell(self, core: Core, node: str) -> None:
-        """Pods of ours on a node have come or gone: have the core choose anew which of its leaf cells are lost."""
+        """Have the core choose the lost leaf cells of a node again, after its pods came or went."""
         for loss in self._by_node.get(node, ()):
             core.set_lost(node, loss.leaf_type, loss.lost_count, loss.known)
 
@@ -331,7 +326,7 @@ class Losses:
     def _affected(
         self, nodes: Mapping[str, NodeDevices], classes: Mapping[str, Selector], changed: Iterable[str]
     ) -> set[str]:
-        """The configured nodes among those that changed, and those to which a change of others matters."""
+        """The configured nodes that changed, or that depend on a changed node."""
         affected = set()
         for node in changed:
             facts = nodes.get(node, NOTHING)
@@ -371,7 +366,7 @@ NAMED = 3
 
 
 def of_pod(loss: Loss, used: Used) -> str:
-    """To the pod that uses devices: what follows from that."""
+    """The text for the pod that uses devices without cells."""
     return (
         f"uses {used.count} {loss.resource} of {loss.node} that hived has not given it: "
         f"{loss.lost_count} of the node's {loss.leaf_count} leaf cells ({loss.leaf_type}) cannot be had"
@@ -379,7 +374,7 @@ def of_pod(loss: Loss, used: Used) -> str:
 
 
 def of_node(loss: Loss) -> str:
-    """Of the node that lacks devices: how many leaf cells that costs."""
+    """The text for a node that lacks devices: its lost leaf cells."""
     return (
         f"allocatable {loss.offered} of {loss.configured} {loss.resource}: {loss.lost_count} of {loss.leaf_count} "
         f"leaf cells ({loss.leaf_type}) cannot be had"
@@ -387,7 +382,7 @@ def of_node(loss: Loss) -> str:
 
 
 def in_short(loss: Loss) -> str:
-    """Why leaf cells of a node cannot be had."""
+    """The reason for a node's lost leaf cells."""
     parts = []
     if loss.missing:
         devices = "device" if loss.missing == 1 else f"{loss.missing} devices"
@@ -414,6 +409,6 @@ def reported(loss: Loss) -> LostDevices:
 
 
 def first_of(texts: Sequence[str]) -> str:
-    """The first of several texts in one."""
+    """The first few texts, joined."""
     rest = len(texts) - NAMED
     return ", ".join(texts[:NAMED]) + (f" and {rest} more" if rest > 0 else "")

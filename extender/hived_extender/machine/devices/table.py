@@ -1,11 +1,8 @@
-"""Facts about the devices of nodes, as Kubernetes tells them: what nodes offer, and what pods and claims use.
+"""Facts about devices of nodes from Kubernetes: devices that nodes offer, and devices that pods and claims use.
 
-Facts may come in any order and more than once; equal facts make equal tables. `nodes[name]` is replaced whenever a fact
-of that node changes and never changed in place, so a shallow copy is a snapshot.
-
-Nodes and pods as facts about devices.
-
-The leaf cells of each configured node, and the devices that they stand for.
+Facts may come in any order and more than once; equal facts make equal tables. `nodes[name]` is replaced on each change
+of that node and never changed in place, so a shallow copy is a snapshot. `Layout` has the leaf cells of each configured
+node and the devices behind them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -27,7 +24,7 @@ from hived_extender.jobs.wire import Node, Pod
 
 
 class PodUse(msgspec.Struct, frozen=True):
-    """A bound pod that has not ended, and how many devices of each resource it requests."""
+    """A running bound pod, and its number of devices of each resource."""
 
     uid: str
     namespace: str
@@ -36,12 +33,11 @@ class PodUse(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 
 class Allocated(msgspec.Struct, frozen=True):
-    """A device that a claim has, and the DeviceClass that it asked for. `index` as its name has it, or -1."""
+    """A device of a claim, and its requested DeviceClass. `index` is read from its name, or -1."""
 
     device_class: str
     driver: str
@@ -51,7 +47,7 @@ class Allocated(msgspec.Struct, frozen=True):
 
 
 class ClaimUse(msgspec.Struct, frozen=True):
-    """An allocated ResourceClaim; `pods` are those that it is reserved for, (uid, name), of its own namespace."""
+    """An allocated ResourceClaim; `pods` are its users (uid, name), of its own namespace."""
 
     namespace: str
     name: str
@@ -60,8 +56,8 @@ class ClaimUse(msgspec.Struct, frozen=True):
 
 
 class Published(msgspec.Struct, frozen=True):
-    """A device in a ResourceSlice. `index` is the number that the node calls it by, -1 if nothing says so; `kind` is
-    the driver's word for what sort of device it is, "" for none.
+    """A device in a ResourceSlice. `index` is the node's number for it, -1 if unknown; `kind` is the driver's word for
+    its type, "" for none.
     """
 
     name: str
@@ -81,9 +77,9 @@ class Slice(msgspec.Struct, frozen=True):
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """The devices that a DeviceClass selects: those of a driver, of one kind unless that is "".
+    """The devices of a DeviceClass: those of a driver, of one kind unless that is "".
 
-    A class with selectors that this cannot say has no driver, and selects nothing here.
+    A class with other selectors has no driver, and selects nothing here.
     """
 
     driver: str = ""
@@ -91,7 +87,7 @@ class Selector(msgspec.Struct, frozen=True):
 
 
 class NodeDevices(msgspec.Struct, frozen=True):
-    """The facts about one node. `allocatable` has its extended resources, None if it has not reported any resource."""
+    """The facts about one node. `allocatable` has its extended resources, None before it reports any resource."""
 
     allocatable: Mapping[str, int] | None = None
     pods: Mapping[str, PodUse] = msgspec.field(default_factory=dict)
@@ -100,7 +96,7 @@ class NodeDevices(msgspec.Struct, frozen=True):
 
 
 class Part(Enum):
-    """Of the facts of a node; the values are the fields of `NodeDevices`."""
+    """Kinds of facts of a node; the values are the fields of `NodeDevices`."""
 
     PODS = "pods"
     CLAIMS = "claims"
@@ -111,7 +107,7 @@ NOTHING = NodeDevices()
 
 
 class DeviceTable:
-    """See the module. `changed` has the nodes of which other facts are known than before it was emptied, in order."""
+    """Facts by node. `changed` has the nodes whose facts changed since it was emptied, in order."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, NodeDevices] = {}
@@ -120,23 +116,23 @@ class DeviceTable:
         self._places: dict[Part, dict[str, str]] = {part: {} for part in Part}
 
     def put_node(self, name: str, allocatable: Mapping[str, int] | None) -> None:
-        """A node offers this; None for one that has reported nothing, or is gone."""
+        """Set the resources of a node; None if it has reported none, or is gone."""
         self._put(name, replace(self.nodes.get(name, NOTHING), allocatable=allocatable))
 
     def put_pod(self, use: PodUse, node: str) -> None:
-        """A pod uses devices of a node."""
+        """Add a pod's devices of a node."""
         self._set(Part.PODS, use.uid, node, use)
 
     def put_claim(self, key: str, node: str, use: ClaimUse) -> None:
-        """A claim, by `namespace/name`, has devices of a node."""
+        """Add the devices of a node that a claim, by `namespace/name`, has."""
         self._set(Part.CLAIMS, key, node, use)
 
     def put_slice(self, key: str, node: str, devices: Slice) -> None:
-        """A ResourceSlice has devices of a node."""
+        """Add the devices of a node in a ResourceSlice."""
         self._set(Part.SLICES, key, node, devices)
 
     def put_class(self, name: str, selector: Selector | None) -> None:
-        """A DeviceClass selects these devices; None if it is gone."""
+        """Set the devices of a DeviceClass; None if it is gone."""
         if self.classes.get(name) == selector:
             return
         self.classes = {key: value for key, value in self.classes.items() if key != name}
@@ -145,7 +141,7 @@ class DeviceTable:
         self.changed.update(dict.fromkeys(name for name, facts in self.nodes.items() if facts.slices or facts.claims))
 
     def drop(self, part: Part, key: str) -> None:
-        """A pod, by its uid, a claim or a slice uses or has no devices any more, or is gone."""
+        """Remove a pod, by its uid, a claim or a slice."""
         node = self._places[part].pop(key, None)
         if node is not None:
             known = self.nodes[node]
@@ -157,7 +153,7 @@ class DeviceTable:
         return tuple(self._places[part])
 
     def look_again(self, node: str) -> None:
-        """Pods of a node may have got cells for their devices, or lost them."""
+        """Mark a node as changed: its pods may have got or freed cells."""
         if node in self.nodes:
             self.changed[node] = None
 
@@ -182,7 +178,7 @@ _NO_DEVICES = ("kubernetes.io/", PREFIX)
 
 
 def allocatable_of(node: Node) -> Mapping[str, int] | None:
-    """How much a node offers of each extended resource; None if it has not reported any resource at all."""
+    """A node's amount of each extended resource; None before it reports any resource."""
     allocatable = node.status.allocatable if node.status is not None else None
     if not allocatable:
         return None
@@ -192,7 +188,7 @@ def allocatable_of(node: Node) -> Mapping[str, int] | None:
 
 
 def use_of(pod: Pod) -> PodUse | None:
-    """The devices that a pod uses of its node, of whichever resource; None if it has no node, has ended, or uses none.
+    """A pod's devices of any resource on its node; None without a node or devices, or after its end.
 
     Cost for a pod without extended resources: a look at the names of its resources.
     """
@@ -231,7 +227,7 @@ Kinds = tuple[tuple[LeafKind, int], ...]
 
 
 class Layout:
-    """Leaf cells by node and type, and what their types mean. Cost to make: O(leaf cells), in numpy."""
+    """Leaf cells by node and type, with their devices. Cost to make: O(leaf cells), in numpy."""
 
     def __init__(self, topology: Topology, cluster: ClusterSpec, rules: PodRules) -> None:
         self._topology = topology
@@ -251,7 +247,7 @@ class Layout:
         self.kinds = tuple(kinds)
 
     def kinds_of(self, node: str) -> Kinds:
-        """The kinds of leaf cells that a node has, and how many; none for a node that is not configured."""
+        """The kinds and numbers of a node's leaf cells; none if it is not configured."""
         index = self._topology.node_index.get(node)
         if index is None:
             return ()
@@ -268,7 +264,7 @@ class Layout:
         return (name for name, count in zip(names, self._counts[leaf_type], strict=True) if count)
 
     def is_misread(self, node: str, chain: str) -> bool:
-        """Are the numbers of a chain's cells on a node those of other cells' devices to a container runtime?"""
+        """True if a container runtime would read the numbers of a chain's cells as other cells' devices."""
         kinds, at = self.kinds_of(node), self._topology.chain_index.get(chain)
         leaf_type = "" if at is None else self._topology.chains[at].types[0]
         numbered = {kind.leaf_type for kind, _ in kinds if is_numbered(kind.resource)}

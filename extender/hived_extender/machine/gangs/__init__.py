@@ -1,1 +1,1 @@
-"""Pods that start together."""
+"""Gangs: pods that start together."""

@@ -1,20 +1,11 @@
-"""One gang: its pods, and their common terms for its start.
+"""One gang: its pods and their common terms for its start; with growth, leaders and group names.
 
-Gangs that are being created at this moment: whether the answer about one of their pods may wait a little.
-
-kube-scheduler asks about the first pod of a gang before the last one exists. Refused, the pod backs off for a second or
-two, and both of us write about it; answered a little later, it starts with its mates. kube-scheduler asks about no
-other pod meanwhile. So an answer waits for `MOST_S` at most, and the next one may only after `REST` times as long.
-
-Gangs whose pods are created only when others of them have nodes: Jobs of JobSets with exclusive placement.
-
-The gang starts in two steps. First all leaders, and whatever else exists, start together, where there is room for the
-whole gang. Each leader stands for the followers of its Job as well. Then the followers start together.
-
-Names of affinity groups: a pod's author writes a name within the pod's namespace.
-
-The core knows the group as `namespace:name`, which is no pod's name and no gang's. So nobody can take the name of
-another namespace's group. Groups that were started before this rule keep the bare name until their last pod is gone.
+`Growth`: an answer about a gang that is being created may wait, as a refused pod backs off for seconds. An answer waits
+at most `MOST_S`, as kube-scheduler asks about no other pod meanwhile, and the next one only `REST` times as long after.
+Leaders: some Jobs of a JobSet create their pods only when a leader has its node (exclusive placement). All leaders
+start first, if there is room for the whole gang, each standing for its followers; then the followers start.
+`GroupNames`: the core names a group `namespace:name`, so no tenant can take another's group. Groups started before this
+rule have the bare name until their last pod is gone.
 """
 
 import math
@@ -35,7 +26,7 @@ T = TypeVar("T")
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A pod of a gang that is over, but still there to be seen."""
+    """A pod of a gang that has ended and is not deleted."""
 
     description: Description
     has_succeeded: bool
@@ -60,9 +51,9 @@ class Terms(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class Gang:
-    """Pods by uid; `lists` counts, for each other gang, how many of them say that it starts together with this one.
+    """Pods by uid; `lists` counts, for each other gang, the pods that name it as starting together.
 
-    `namesakes` are all gangs of this name, whatever their namespace.
+    `namesakes` are all gangs of this name in any namespace.
     """
 
     key: GangKey
@@ -75,17 +66,17 @@ class Gang:
     _terms: "Terms | UserError | None" = field(default=None, repr=False)
 
     def changed(self) -> None:
-        """Its pods are not what they were."""
+        """Clear cached terms after a change of its pods."""
         self._order = self._present = self._terms = None
 
     def in_order(self) -> list[PodRecord]:
-        """Members by age, then name: the order in which they may start. Not to be changed."""
+        """Members by age, then name: their order of start. Not to be changed."""
         if self._order is None:
             self._order = sorted(self.members.values(), key=age)
         return self._order
 
     def present(self) -> list[PodRecord]:
-        """Members that are to stay, in order: not being deleted, nor of an owner that was created anew since."""
+        """Members that stay, in order: not being deleted, nor of an owner recreated since."""
         if self._present is None:
             latest = self._latest_owners()
             self._present = [
@@ -94,12 +85,12 @@ class Gang:
         return self._present
 
     def succeeded(self) -> list[Ended]:
-        """Pods that have ended well and are to stay, as `present` has it."""
+        """Succeeded pods that stay, as `present` has it."""
         latest, well = self._latest_owners(), [one for one in self.ended.values() if one.has_succeeded]
         return [one for one in well if not one.is_leaving and _is_of(latest, one.owner)]
 
     def _latest_owners(self) -> dict[tuple[str, str], set[str]]:
-        """By kind and name of owners the uid that has the youngest pod; several if their pods are of the same age."""
+        """By kind and name of owners, the uid with the youngest pod; several if their pods have the same age."""
         youngest: dict[tuple[str, str], dict[str, str]] = {}
         seen = [(one.seen.owner, one.seen.created) for one in self.members.values()]
         seen += [(one.owner, one.created) for one in self.ended.values()]
@@ -110,7 +101,7 @@ class Gang:
         return {key: _latest(of_uid) for key, of_uid in youngest.items()}
 
     def terms(self) -> Terms:
-        """The terms of the pods that are to stay, or of the others if none is. Raises UserError if they disagree.
+        """The terms of the pods that stay, or of the others if none do. Raises UserError if they disagree.
 
         Cost O(pods) after a change.
         """
@@ -165,18 +156,18 @@ def _is_of(latest: Mapping[tuple[str, str], Collection[str]], owner: Owner | Non
 
 
 def is_ready(record: PodRecord) -> bool:
-    """Could the pod start, as far as it itself goes?"""
+    """True if nothing of the pod itself keeps it from starting."""
     return record.state is PodState.WAITING and record.translation.ask is not None
 
 
 def task_of(record: PodRecord) -> str | None:
-    """Its role in the gang, if it says one."""
+    """The pod's role in the gang, if it has one."""
     description = record.translation.description
     return description.task if description is not None else None
 
 
 def age(record: PodRecord) -> tuple[str, str, str]:
-    """Older pods come first."""
+    """A sort key: older pods first."""
     return record.seen.created, record.name, record.uid
 
 
@@ -196,7 +187,7 @@ class GrowingError(UnknownPodError):
 
 
 class Growth:
-    """Not thread-safe. `clock` gives seconds."""
+    """Delays answers about gangs that are being created. Not thread-safe; `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -205,7 +196,7 @@ class Growth:
         self._not_before = -math.inf
 
     def has_grown(self, key: GangKey) -> None:
-        """A pod of this gang has been created."""
+        """Note a new pod of this gang."""
         now = self._clock()
         self._grown.pop(key, None)
         self._grown[key] = now  # the gang that grew last is at the end
@@ -213,7 +204,7 @@ class Growth:
             del self._grown[next(iter(self._grown))]
 
     def may_wait(self, key: GangKey, *, is_forming: bool) -> bool:
-        """kube-scheduler asks about a pod of this gang: may the answer wait for more pods?"""
+        """True if the answer about a pod of this gang may wait for more pods."""
         now = self._clock()
         is_worth_it = is_forming and now - self._grown.get(key, -math.inf) <= GROWING_S
         since = self._waiting.get(key)
@@ -231,13 +222,13 @@ class Growth:
 
 
 def part_of(record: PodRecord) -> JobPart | None:
-    """Which part a pod has in its JobSet, None if nobody waits for leaders there."""
+    """The pod's part in its JobSet, None if no pods wait for leaders there."""
     description = record.translation.description
     return description.job_part if description is not None else None
 
 
 def has_only_led(members: Sequence[PodRecord], ended: Sequence[Ended]) -> bool:
-    """Have the leaders of a gang begun, but none of their followers?"""
+    """True if the leaders of a gang have begun, and none of their followers."""
     parts = [part_of(record) for record in members if record.state.is_placed]
     parts += [one.description.job_part for one in ended]
     return any(part is not None and part.is_leader for part in parts) and all(
@@ -246,8 +237,8 @@ def has_only_led(members: Sequence[PodRecord], ended: Sequence[Ended]) -> bool:
 
 
 def followers_of(members: Sequence[PodRecord], minimum: int) -> dict[str, int]:
-    """How many followers each waiting leader stands for, by its uid: the pods that are missing for the minimum, shared
-    evenly among the Jobs without any. Empty if not all leaders are there, or if that is not why pods are missing.
+    """The followers of each waiting leader, by its uid: pods missing for the minimum, shared evenly among Jobs without
+    any. Empty if leaders are missing too, or if pods are missing for another reason.
     """
     parts = [(record, part) for record in members if (part := part_of(record)) is not None]
     leaders = [(record, part) for record, part in parts if part.is_leader]
@@ -267,7 +258,7 @@ def followers_of(members: Sequence[PodRecord], minimum: int) -> dict[str, int]:
 
 
 class GroupNames:
-    """Not thread-safe."""
+    """Names of affinity groups in namespaces. Not thread-safe."""
 
     def __init__(self) -> None:
         self._bare: defaultdict[tuple[str, str], set[str]] = defaultdict(set)  # uids by namespace and name
@@ -278,17 +269,16 @@ class GroupNames:
         return written if (namespace, written) in self._bare else qualified(namespace, written)
 
     def is_bare(self, namespace: str, group: str) -> bool:
-        """Is this a group of the bare name?"""
+        """True for a group with the bare name."""
         return (namespace, group) in self._bare
 
     def keep(self, uid: str, namespace: str, written: str) -> None:
-        """A bound pod is in a group of the bare name; pods of its namespace that name it are too."""
+        """Note a bound pod in a group of the bare name; pods of its namespace join that group."""
         self.forget(uid)
         self._of[uid] = namespace, written
         self._bare[namespace, written].add(uid)
 
     def forget(self, uid: str) -> None:
-        """The pod is gone."""
         key = self._of.pop(uid, None)
         if key is not None:
             self._bare[key].discard(uid)
@@ -302,5 +292,5 @@ def qualified(namespace: str, written: str) -> str:
 
 
 def written_name(namespace: str, group: str) -> str:
-    """The name that pods of a namespace write for a group of theirs; the name of another group as it is."""
+    """The name that pods of a namespace write for their group; another group's name is unchanged."""
     return group.removeprefix(f"{namespace}:")

@@ -1,12 +1,8 @@
-"""Reading pods that ask in the words of other schedulers, and keeping them in their gangs as they change.
+"""Reads pods with other schedulers' annotations, and keeps gangs and named groups up to date.
 
-A pod is read when it is seen first, when what it says has changed, and when an object that it names has. One that is
-over is remembered until it is deleted, as some gangs count it. Not thread-safe.
-
-Pods that name an affinity group in our own words, until they are gone: which of them would have which of its slots.
-
-The core is asked about the whole group with its first pod. Each of its pods may be offered other nodes, so that those
-that are there already have to be known.
+A pod is read when seen first, after its own changes, and after changes of objects that it names. An ended pod is
+remembered until it is deleted, as some gangs count it. `NamedGroups` has the pods of affinity groups: the core is asked
+about the whole group with its first pod, and each pod may be offered other nodes. Not thread-safe.
 """
 
 from collections import Counter, defaultdict
@@ -30,7 +26,7 @@ _WRITTEN_BY_US = PREFIX + "pod-"
 
 
 class Members:
-    """`on_change` is called with a gang that has changed, and whether others may start for it."""
+    """Pods of gangs. `on_change` is called with a changed gang, and whether others may start because of it."""
 
     def __init__(self, interpreter: Interpreter, gangs: Gangs, on_change: Callable[[GangKey, bool], None]) -> None:
         self._interpreter = interpreter
@@ -40,13 +36,13 @@ class Members:
         self._rules_count = 0
 
     def forget_readings(self) -> None:
-        """Pods may mean something else from now on: each is read anew when it is seen next."""
+        """Read each pod again when it is seen next."""
         self._rules_count += 1
 
     def read(self, record: PodRecord, pod: Pod, *, is_changed: bool = False) -> None:
-        """Make out what a pod asks for and put it into its gang, unless it reads as it did before.
+        """Read a pod's request and put it into its gang, unless nothing changed.
 
-        `is_changed`: an object that it names is another now.
+        `is_changed`: an object that it names has changed.
         """
         digest = hash((self._rules_count, _digest(pod)))
         if digest == record.translation.digest and not is_changed:
@@ -65,7 +61,7 @@ class Members:
             self._on_change(record.gang, was_known)
 
     def leave(self, record: PodRecord) -> None:
-        """The pod is gone, or asks in our own words from now on. Harmless for one that never did otherwise."""
+        """Remove a pod that is gone or has hived's annotation from now on. Harmless for others."""
         gang = record.gang
         self._gangs.leave(record)
         self._unname(record.uid, record.translation.objects)
@@ -74,7 +70,7 @@ class Members:
             self._on_change(gang, True)
 
     def end(self, pod: Pod, description: Description | None) -> None:
-        """A pod is over, but still there; `description` is None if it was not known before."""
+        """Note an ended pod that is not deleted; `description` is None if it was unknown before."""
         uid, is_leaving = pod.metadata.uid, bool(pod.metadata.deletion_timestamp)
         known = self._gangs.ended.get(uid)
         if known is not None and known.is_leaving == is_leaving:
@@ -93,7 +89,7 @@ class Members:
         self._on_change(description.gang, True)
 
     def forget_end(self, uid: str) -> None:
-        """A pod that was over is deleted."""
+        """Forget an ended pod that was deleted."""
         ended = self._gangs.ended.get(uid)
         self._gangs.forget(uid)
         if ended is not None and ended.description.gang is not None:
@@ -101,7 +97,7 @@ class Members:
             self._on_change(ended.description.gang, True)
 
     def naming(self, ref: ObjectRef) -> list[tuple[str, Pod]]:
-        """(uid, pod) of those that name an object, as they were when they were read."""
+        """(uid, pod) of the pods that name an object, as last read."""
         return sorted(self._naming.get(ref, {}).items())
 
     def _unname(self, uid: str, refs: Iterable[ObjectRef]) -> None:
@@ -112,7 +108,9 @@ class Members:
 
 
 def translate(interpreter: Interpreter, pod: Pod, namespace: str | None, digest: int) -> Translation:
-    """The request of a pod in the words of other schedulers. `namespace` needs access, None if the pod runs already."""
+    """The request of a pod with another scheduler's annotations. `namespace` needs access, None if the pod runs
+    already.
+    """
     found = Translation(digest, objects=interpreter.objects_of(pod))
     try:
         description = interpreter.describe(pod)
@@ -126,7 +124,7 @@ def translate(interpreter: Interpreter, pod: Pod, namespace: str | None, digest:
 
 
 def _digest(pod: Pod) -> int:
-    """Of all that a pod may say, but what we write onto it ourselves: equal for equal pods."""
+    """A digest of the pod without hived's own writes: equal for equal pods."""
     spec = pod.spec or PodSpec()
     said = [*pod.labels.items(), *pod.annotations.items(), *(spec.node_selector or {}).items()]
     owner = pod.owner.uid if pod.owner is not None else ""
@@ -139,21 +137,20 @@ MOST_SLOTS = 4096
 
 
 class NamedGroups:
-    """Not thread-safe. A change costs O(1)."""
+    """Pods that name an affinity group, and their slots. Not thread-safe; a change costs O(1)."""
 
     def __init__(self) -> None:
         self._pods: dict[str, dict[str, PodRecord]] = {}  # by group and uid
         self._name_of: dict[str, str] = {}
 
     def put(self, record: PodRecord, group: GroupSpec) -> None:
-        """The pod names this group. One that is of a single pod is of no interest."""
+        """Add a pod to its group, unless it is the only one."""
         self.remove(record.uid)
         if _count(group) > 1:
             self._pods.setdefault(group.name, {})[record.uid] = record
             self._name_of[record.uid] = group.name
 
     def remove(self, uid: str) -> None:
-        """The pod is gone."""
         name = self._name_of.pop(uid, None)
         if name is not None:
             del self._pods[name][uid]
@@ -161,10 +158,10 @@ class NamedGroups:
                 del self._pods[name]
 
     def missing(self, group: GroupSpec) -> str:
-        """Why an opportunistic group that has no cells yet waits for pods that would take them, "" if all are there.
+        """The reason why an opportunistic group without cells waits for unborn pods, "" if all exist.
 
-        The first pod of a group takes cells for all of it. One pod could take a cluster for a gang of ghosts. Pods of
-        another size than a slot do not take it, nor those that scheduling gates hold.
+        The first pod takes cells for its whole group, so one pod could take a cluster for pods that never come. Pods of
+        another size than a slot, or with scheduling gates, do not count.
         """
         wanted = _count(group)
         if wanted == 1:
@@ -184,20 +181,20 @@ class NamedGroups:
         return f"affinity group {group.name} is opportunistic and {has}: it waits for the others"
 
     def made_whole(self, uid: str, group: GroupSpec) -> list[str]:
-        """The uids of the pods that waited for this one, the last of its group, to exist."""
+        """The uids of pods that waited for this one, the last of its group."""
         if _count(group) == 1 or self.missing(group):
             return []
         return [one.uid for one in self._pods[group.name].values() if one.uid != uid and _waits_for(one, group)]
 
     def waiting(self, name: str) -> list[PodRecord]:
-        """The pods that name a group and wait: each could take a slot of it. Cost O(pods of the group)."""
+        """The waiting pods that name a group: each could take a slot. Cost O(pods of the group)."""
         return [one for one in self._pods.get(name, {}).values() if _waits(one)]
 
     def slots(self, record: PodRecord, request: PodRequest) -> list[PodRecord]:
-        """For each slot of a group that has no cells yet the pod that would have it, in canonical order. `record`,
-        which is asked about, is the first of its size, and stands for pods that are not there yet.
+        """For each slot of a group without cells the pod that would have it, in canonical order.
 
-        The pod alone if there are no others. Cost O(pods of the group).
+        `record`, the asked pod, is the first of its size, and stands for missing pods; alone if there are no others.
+        Cost O(pods of the group).
         """
         group = request.spec.group
         named = self._pods.get(group.name, {})
@@ -219,7 +216,7 @@ def _count(group: GroupSpec) -> int:
 
 
 def _waits_for(record: PodRecord, group: GroupSpec) -> bool:
-    """Would the pod have a slot if the group were placed now? One that is leaving or held would not."""
+    """True if the pod would get a slot if the group were placed now; leaving and held pods would not."""
     return _waits(record) and record.request is not None and record.request.spec.group == group
 
 
