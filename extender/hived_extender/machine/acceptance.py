@@ -70,6 +70,7 @@ class Start(msgspec.Struct, eq=False):
 
     @property
     def uids(self) -> tuple[str, ...]:
+        """The pods by uid."""
         return tuple(record.uid for record in self.pods)
 
     @property
@@ -311,10 +312,12 @@ class ForcedBindings:
         return False
 
     def forget(self, uid: str) -> None:
+        """Forget a pod that is bound or gone."""
         self._failures.pop(uid, None)
         self._outbox.timers.drop((FORCE, uid))
 
     def forget_all(self) -> None:
+        """Drop everything at the end of a term."""
         for uid in list(self._failures):
             self.forget(uid)
 

@@ -129,6 +129,7 @@ class Announcements:
             self._plan(notices)
 
     def forget(self, uid: str) -> None:
+        """Forget a pod that is bound or gone."""
         notices = self._notices.get(uid)
         if notices is not None:
             notices.leave()

@@ -92,6 +92,7 @@ class Rewrites:
             self._go_on()
 
     def forget_all(self) -> None:
+        """Drop everything at the end of a term."""
         for uid in list(self._wanted):
             self._forget(uid)
 
@@ -144,6 +145,7 @@ class ChangedBindings:
         self._outbox.wake_in((KEEP_TIMER, ""), PAUSE_S if error is None else RETRY_S)
 
     def forget_all(self) -> None:
+        """Drop everything at the end of a term."""
         self._wanted = None
 
     def _go_on(self) -> None:

@@ -229,6 +229,7 @@ class ClusterCache:
 
     @property
     def core(self) -> Core | None:
+        """The present term's core."""
         return self.term.core
 
     @property

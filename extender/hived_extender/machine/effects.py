@@ -159,6 +159,7 @@ class Timers:
         heapq.heappush(self._heap, (at, self._count, key))
 
     def drop(self, key: TimerKey) -> None:
+        """Cancel the timer of a key."""
         self._valid.pop(key, None)
 
     def pop_due(self, now: float) -> TimerKey | None:

@@ -93,12 +93,14 @@ class EmptiedCells:
             self._outbox.wake_in(key, UNASKED_S)
 
     def forget(self, uid: str) -> None:
+        """Stop watching a pod that is bound or gone."""
         for kind in TIMERS:
             self._outbox.timers.drop((kind, uid))
         self._watched.pop(uid, None)
         self._looks.pop(uid, None)
 
     def forget_all(self) -> None:
+        """Drop everything at the end of a term."""
         for uid in (*self._watched, *self._looks):
             self.forget(uid)
 

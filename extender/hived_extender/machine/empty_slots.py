@@ -38,6 +38,7 @@ class EmptySlots:
         self._since: dict[str, dict[int, float]] = {}  # of slots that were empty when they were looked at, by group
 
     def forget_all(self) -> None:
+        """Drop all groups at the end of a term."""
         for name in self._since:
             self._outbox.timers.drop((TIMER, name))
         self._since.clear()

@@ -1,9 +1,7 @@
-"""Cells that are held for one job: by one stand-in group at first, whose slots go to pods as these come.
+"""Cells held for one job: a stand-in group takes them, and its slots go to pods as these come.
 
-A pod that takes a slot becomes a group of its own by a split, so that neither its physical nor its virtual cells
-change. The other slots go on as a smaller stand-in.
-
-The jobs that cells are held for, and what is asked of the core for one of them. Not thread-safe.
+A pod that takes a slot becomes a group of its own by a split: its physical and virtual cells stay. The other slots go
+on as a smaller stand-in. `HeldJobs` has all such jobs, and the question to the core about each. Not thread-safe.
 """
 
 from collections.abc import Iterable, Sequence
@@ -40,8 +38,9 @@ _NONE = np.zeros(0, np.int32)
 
 
 class Held:
-    """One hold. `stand_in` is the pod of the group that holds what is left, None if nothing is. `answer` is what was
-    said of it. `given` are the pods, by uid, that have taken slots and are not bound yet.
+    """One hold. `stand_in` is the pod of the group with the remaining cells, None if none.
+
+    `answer` is the last answer about it. `given` are the pods, by uid, with slots and no binding yet.
     """
 
     def __init__(self, hold: Hold, name: str) -> None:
@@ -53,16 +52,16 @@ class Held:
 
     @property
     def sizes(self) -> list[int]:
-        """The leaf cells of each slot that is still held."""
+        """The leaf cells of each slot still held."""
         return sizes_of(self.stand_in.spec.group.members) if self.stand_in is not None else []
 
     def request(self, sizes: Sequence[int]) -> PodRequest:
-        """The stand-in for slots of these sizes."""
+        """The stand-in's request for slots of these sizes."""
         job = self.hold.job
         return PodRequest(f"{self.name}:0", job.name, job.namespace, like(self.hold.spec, self.name, sizes))
 
     def has_room_for(self, request: PodRequest) -> bool:
-        """Are there slots for all pods of a request's group?"""
+        """True if there are slots for all pods of a request's group."""
         left = self.sizes
         for size in sizes_of(request.spec.group.members):
             if size not in left:
@@ -71,7 +70,7 @@ class Held:
         return True
 
     def is_whole(self, core: Core) -> bool:
-        """Is everything that is held still there, healthy, and nobody's but ours?"""
+        """True if all held cells are present, healthy and not reserved for others."""
         if self.stand_in is None:
             return True
         group = core.state.groups.get(self.name)
@@ -80,13 +79,13 @@ class Held:
         return not core.state.cells.bad[group.physical].any()
 
     def release(self, core: Core) -> None:
-        """Give back what is held."""
+        """Free all held cells."""
         if self.stand_in is not None:
             core.delete(self.stand_in)
             self.stand_in = None
 
     def keep(self, core: Core, sizes: Sequence[int]) -> None:
-        """Hold slots of these sizes at most, and give the others back."""
+        """Hold at most slots of these sizes, and free the others."""
         if self.stand_in is None:
             return
         left, kept, rest = list(sizes), list[int](), list[int]()
@@ -108,7 +107,7 @@ class Held:
             core.delete(gone)
 
     def decide(self, core: Core, asked: Asked, planned: Bind) -> bool:
-        """Hold cells on the nodes of an answer, in the own virtual cells if the request names them."""
+        """Hold the answered nodes, in the own virtual cells if the request names them."""
         if asked.own is None:
             return False
         index, names = core.state.topology.node_index, core.node_names
@@ -121,7 +120,7 @@ class Held:
         return self.stand_in is not None
 
     def take(self, core: Core, stand_in: PodRequest, planned: Bind) -> bool:
-        """Hold the cells of an answer, if nobody uses any of them now."""
+        """Hold the cells of an answer, if all are free now."""
         try:
             core.adopt(stand_in, planned.bind_info)
         except UserError:
@@ -133,7 +132,7 @@ class Held:
         return False
 
     def give(self, core: Core, takers: Sequence[Taker]) -> bool:
-        """Let pods have slots on nodes that they may use; False, and nothing changes, if there are none for all.
+        """Give pods slots on nodes that they may use; False, and nothing changes, if a pod gets none.
 
         Cost O(pods x slots + leaves).
         """
@@ -157,10 +156,7 @@ class Held:
         return True
 
     def _adopt(self, core: Core, before: PodRequest, pods: Sequence[PodRequest], infos: Sequence[BindInfo]) -> bool:
-        """The stand-in goes and pods that ask a little differently get its cells; False if they cannot.
-
-        Everything is given back then.
-        """
+        """Replace the stand-in by pods with slightly other requests; on failure False, and all cells are freed."""
         core.delete(before)
         adopted: list[PodRequest] = []
         try:
@@ -177,7 +173,7 @@ class Held:
         return is_whole
 
     def _choose(self, core: Core, takers: Sequence[Taker]) -> list[list[int]] | None:
-        """Slots for each taker: those with the fewest choices come first. None if somebody gets none."""
+        """A slot for each taker, fewest choices first; None if one gets none."""
         state = core.state
         index, sizes = state.topology.node_index, self.sizes
         nodes = np.array([index[node] for node in nodes_of_slots(state, state.groups[self.name])], np.int32)
@@ -199,7 +195,7 @@ class Held:
         return [[found[place, number] for number in range(count)] for place, count in enumerate(counts)]
 
     def place_of_all(self, core: Core, placed: Sequence[PodRecord]) -> BindInfo:
-        """Where all pods of the job are or will be: by size, pods that have cells first, then slots that are held."""
+        """The places of all pods of the job: by size, placed pods first, then held slots."""
         by_size: dict[int, list[PodPlacement]] = {m.leaf_cell_count: [] for m in self.hold.spec.group.members}
         chain = ""
         for info in (record.place.info for record in placed):
@@ -217,7 +213,7 @@ class Held:
 
 
 def are_whole(core: Core, holds: Iterable[Held]) -> bool:
-    """Is each of them whole, as `Held.is_whole` has it? False if one is in doubt. Cost O(holds + leaves), in numpy."""
+    """True if each hold `is_whole`; False in doubt. Cost O(holds + leaves), in numpy."""
     groups = [core.state.groups.get(held.name) for held in holds if held.stand_in is not None]
     sound = [
         one for one in groups if one is not None and one.lazy_preemptor is None and one.state is GroupState.ALLOCATED
@@ -229,7 +225,7 @@ def are_whole(core: Core, holds: Iterable[Held]) -> bool:
 
 
 def _own_placement(info: BindInfo) -> PodPlacement:
-    """That of the pod that a bind info is about."""
+    """The placement of the pod of a bind info."""
     size = len(info.leaf_cell_indices)
     return next(
         one for member in info.members for one in member if len(one.leaf_cell_indices) == size and is_placed(info, one)
@@ -237,15 +233,16 @@ def _own_placement(info: BindInfo) -> PodPlacement:
 
 
 def _choices(nodes: IntArray, sizes: Sequence[int], size: int, mask: BoolArray | None) -> BoolArray:
-    """Which slots have this size, and a node of the mask?"""
+    """The slots of this size on a node of the mask."""
     is_size: BoolArray = np.array(sizes) == size
     return is_size if mask is None else is_size & mask[nodes]
 
 
 class Asking(msgspec.Struct, frozen=True, eq=False):
-    """A question to the core about a hold. `fit` has the nodes that could take each pod once others leave: bool, shape
-    (slots, nodes), or one row for all slots. `demands` are those of its templates; `rules` says which rules of
-    Kubernetes refuse which nodes for good, "" if none is known.
+    """A question to the core about a hold. `demands` are those of its templates.
+
+    `fit` has the nodes that could take each pod once others leave: bool, shape (slots, nodes), or one row for all
+    slots. `rules` names the Kubernetes rules that refuse nodes for good, "" if unknown.
     """
 
     asked: Asked
@@ -255,9 +252,9 @@ class Asking(msgspec.Struct, frozen=True, eq=False):
 
 
 class HeldJobs:
-    """`by_key` has every hold, also one that is lost and to be asked again; a job has one at most.
+    """`by_key` has every hold, even one that is lost and to be asked again; a job has one at most.
 
-    `changed` has the jobs whose holds are others than before, for who follows them; None if nobody does.
+    `changed` has the jobs whose holds changed since the follower last looked; None without a follower.
     """
 
     def __init__(self, cache: ClusterCache) -> None:
@@ -268,18 +265,18 @@ class HeldJobs:
         self.changed: dict[JobName, None] | None = None
 
     def put(self, held: Held) -> None:
-        """Cells are held, or are to be."""
+        """Add a hold."""
         self.by_key[held.hold.key] = held
         self._keys[held.hold.job.job_name] = held.hold.key
         self.note(held.hold.job.job_name)
 
     def note(self, job: JobName) -> None:
-        """The hold of a job is another one."""
+        """Note a changed hold of a job."""
         if self.changed is not None:
             self.changed[job] = None
 
     def pop(self, key: str) -> Held | None:
-        """Forget a hold; returns it."""
+        """Remove a hold and return it."""
         held = self.by_key.pop(key, None)
         if held is not None and self._keys.get(held.hold.job.job_name) == key:
             del self._keys[held.hold.job.job_name]
@@ -288,31 +285,31 @@ class HeldJobs:
         return held
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove all holds."""
         for held in self.by_key.values():
             self.note(held.hold.job.job_name)
         self.by_key.clear()
         self._keys.clear()
 
     def of(self, job: JobName | None) -> Held | None:
-        """The hold of a job, None if it has none."""
+        """The hold of a job; None if it has none."""
         key = self._keys.get(job) if job is not None else None
         return self.by_key.get(key) if key is not None else None
 
     def of_pod(self, record: PodRecord) -> Held | None:
-        """The hold of a pod's job, None if it has none."""
+        """The hold of a pod's job; None if it has none."""
         held = self.of(record.job_object)
         return held if held is not None and is_of(record, held.hold.job) else None
 
     def placed(self, job: JobRef) -> list[PodRecord]:
-        """The pods of a job that have cells."""
+        """The pods of a job with cells."""
         pods = self._cache.jobs.pods_of(job)
         return [one for one in pods if one.state.has_node and one.is_in_core and one.place.info is not None]
 
     def asking(self, core: Core, hold: Hold) -> Asking | None:
-        """The request for all pods of a job that has none yet; None if it has. Cost O(slots x nodes).
+        """The request for all pods of a job without pods; None if it has any. Cost O(slots x nodes).
 
-        Nodes that only others' pods are in the way on are nodes that Kubernetes allows once they have left.
+        Nodes blocked only by other pods count as allowed once these have left.
         """
         held = Held(hold, stand_in_name(0, hold.key))
         asked = self.asked(core, held, others_leave=True)
@@ -327,9 +324,9 @@ class HeldJobs:
         return Asking(asked, self._cache.offers.could_take(records), tuple(demands), rules)
 
     def asked(self, core: Core, held: Held, *, others_leave: bool = False) -> Asked | None:
-        """The request for all slots that no pod of the job has yet; None if there are none.
+        """The request for all slots without a pod; None if there are none.
 
-        `others_leave`: it is asked whether it would have cells once others have left.
+        `others_leave`: ask as if others had left.
         """
         hold, left = held.hold, sizes_of(held.hold.spec.group.members)
         slots = self._slots_left(hold)
@@ -339,14 +336,14 @@ class HeldJobs:
         return Asked(request, offer=self._offer(hold, request, slots, others_leave), own=_own(core, hold, slots))
 
     def wanted(self, core: Core, held: Held) -> Wanted | None:
-        """The same with the pods of these slots, by their templates; None where these are not known."""
+        """As `asked`, with the template pods of these slots; None without templates."""
         asked, hold = self.asked(core, held), held.hold
         if asked is None or asked.offer is None:
             return None
         return Wanted(asked.pod, self._records(hold, self._slots_left(hold)), asked.offer)
 
     def _slots_left(self, hold: Hold) -> list[int]:
-        """The slots that no pod of the job has yet."""
+        """The slots without a pod."""
         left = sizes_of(hold.spec.group.members)
         slots = list(range(len(left)))
         for record in self.placed(hold.job):
@@ -357,7 +354,7 @@ class HeldJobs:
         return slots
 
     def allowed(self, core: Core, hold: Hold, asked: Asked) -> Allowed | None:
-        """How the offer of a request for a hold changes as others leave; None if any nodes will do."""
+        """The change of a hold's offer as others leave; None if any nodes will do."""
         before = asked.offer
         if before is None or not hold.pods:
             return None
@@ -376,13 +373,13 @@ class HeldJobs:
         return allowed
 
     def _offer(self, hold: Hold, request: PodRequest, slots: Sequence[int], others_leave: bool) -> Offer | None:
-        """The nodes that Kubernetes' rules allow pods like the templates, as far as is known; any without templates."""
+        """The nodes that Kubernetes' rules allow the templates; any node without templates."""
         if not hold.pods:
             return None
         return self._cache.offers.of(request, self._records(hold, slots), others_leave=others_leave)
 
     def _records(self, hold: Hold, slots: Iterable[int]) -> list[PodRecord]:
-        """Pods like the templates, one for each slot; equal ones are the same object."""
+        """The template pod of each slot; equal ones are the same object."""
         slots, records = list(slots), dict[int, PodRecord]()
         for pod in (hold.pods[slot] for slot in slots):
             if id(pod) not in records:
@@ -399,12 +396,12 @@ class HeldJobs:
         return pods + ([held.stand_in] if held is not None and held.stand_in is not None else [])
 
     def on_lent_cells(self, core: Core) -> list[PodRequest]:
-        """The pods of all opportunistic groups, those that are held for jobs among them. Cost O(groups)."""
+        """The pods of all opportunistic groups, held ones included. Cost O(groups)."""
         groups = [group for group in core.state.groups.values() if group.virtual is None]
         return [pod for group in groups for pod in group.holders if pod is not None]
 
     def opportunistic(self, core: Core) -> dict[str, list[PodRequest]]:
-        """The pods of opportunistic groups of no job of a queue, newest groups first; a gang counts as one of these."""
+        """The pods of opportunistic groups outside queues, newest first; a gang counts as one group."""
         core.before_victims()
         found, told = dict[str, list[PodRequest]](), set[str]()
         for name, group in reversed(core.state.groups.items()):
@@ -420,7 +417,7 @@ class HeldJobs:
 
 
 def _own(core: Core, hold: Hold, slots: Sequence[int]) -> IntArray | None:
-    """The virtual leaves of a hold for some of its slots; None if it names none, or pods of it have them."""
+    """The virtual leaf cells of a hold for some slots; None if it names none, or pods of it have them."""
     if not hold.own:
         return None
     own, sizes = np.array(hold.own, np.int64), sizes_of(hold.spec.group.members)

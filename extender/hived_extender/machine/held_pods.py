@@ -1,4 +1,4 @@
-"""Pods of jobs that cells are held for: they take the held cells, or the hold is lost. Not thread-safe."""
+"""Pods of jobs with held cells: they take these cells, or the hold is lost. Not thread-safe."""
 
 import logging
 from collections import Counter
@@ -23,37 +23,37 @@ log = logging.getLogger(__name__)
 
 
 class HeldPods:
-    """See the module."""
+    """Answers the pods of held jobs."""
 
     def __init__(self, cache: ClusterCache, jobs: HeldJobs) -> None:
         self._cache, self._jobs = cache, jobs
         self._looked_at: tuple[object, int] | None = None
 
     def bar_of(self, record: PodRecord) -> str:
-        """The queue that a pod waits for, "" if it does not."""
+        """The queue in which a pod's job waits, "" if none."""
         return self._cache.jobs.bar_of(record)
 
     def is_held_for(self, record: PodRecord) -> bool:
-        """Are cells held that a waiting pod could have?"""
+        """True if cells are held for a waiting pod."""
         held = self._of(record)
         return held is not None and held.stand_in is not None
 
     def sizes_for(self, record: PodRecord) -> list[int]:
-        """The leaf cells of each slot that is held for the job of a waiting pod."""
+        """The leaf cells of each held slot of a waiting pod's job."""
         held = self._of(record)
         return [] if held is None else held.sizes
 
     @property
     def rounds(self) -> Rounds:
-        """Those of all gangs."""
+        """The rounds of all gangs."""
         return self._cache.rounds
 
     def answer(
         self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None, *, commit: bool
     ) -> Bind | None:
-        """The cells that are held for a pod's group, which it has from now on; None if it has to look for others.
+        """Take the held cells of a pod's group; None if it must look for others.
 
-        Without `commit` it does not take them.
+        Without `commit` it only asks.
         """
         held = self._of(record)
         if held is None or held.answer is None:
@@ -78,10 +78,9 @@ class HeldPods:
         return Bind(bind_info_of_slot(core.state, core.state.groups[request.spec.group.name], slot))
 
     def start(self, core: Core, round_: Round, asker: PodRecord) -> bool:
-        """Pods that start together take what is held for them, all at once; False if they have to look for others.
+        """Start a round on its held cells at once; False if it must look for others.
 
-        Pods of several jobs, or of one whose cells are not all held, do not get held cells in this way: these are given
-        back, and can be found like any others.
+        Pods of several jobs, or of a partly held job, cannot: their held cells are freed to be found like any others.
         """
         members = [record for part in round_.parts for record in part.members]
         found = {id(held): held for record in members if (held := self._of(record)) is not None and held.stand_in}
@@ -109,7 +108,7 @@ class HeldPods:
         return True
 
     def look(self) -> None:
-        """Give up what is not whole any more, or was given to pods that wait again."""
+        """Release holds that lost cells, or whose slots went to pods that wait again."""
         core, placed = self._cache.core, self._cache.jobs.take_placed()
         if core is None or not self._jobs.by_key:
             return
@@ -128,7 +127,7 @@ class HeldPods:
                 self._lose(core, held, "its cells are needed by others, or bad")
 
     def _give_back_spare(self, core: Core, job: JobName) -> None:
-        """Hold no slots for pods that have got cells elsewhere, as kube-scheduler asked before we knew of their job."""
+        """Free slots of pods placed elsewhere before their job was known."""
         held = self._jobs.of(job)
         if held is None or held.is_lost or held.stand_in is None:
             return
@@ -144,21 +143,21 @@ class HeldPods:
         log.info("cells given back", extra={"fields": {"job": held.hold.key, "pods": len(placed)}})
 
     def has_looked(self, core: Core) -> bool:
-        """Has nothing changed since the last look?"""
+        """True if nothing changed since the last look."""
         return self._looked_at == (core, core.change_count)
 
     def spared(self, core: Core) -> None:
-        """All changes since a look left other holds alone."""
+        """Note that all changes since a look left other holds alone."""
         self._looked_at = core, core.change_count
 
     def lose_all(self) -> None:
-        """The state is another one, and has no stand-ins: the queue has to ask again."""
+        """Drop all holds with their state: the queue must ask again."""
         for held in self._jobs.by_key.values():
             held.stand_in, held.is_lost = None, True
             held.given.clear()
 
     def _of(self, record: PodRecord) -> Held | None:
-        """The hold of a pod's job, None if nothing is held for it any more."""
+        """The hold of a pod's job, None if nothing is held any more."""
         held = self._jobs.of_pod(record)
         return None if held is None or held.is_lost else held
 
@@ -174,7 +173,7 @@ class HeldPods:
         log.warning("cells are held no longer", extra={"fields": {"job": held.hold.key, "reason": why}})
 
     def _as_held(self, held: Held, record: PodRecord, request: PodRequest) -> PodRequest:
-        """A pod of a dialect may be preempted lazily only if all of its job may."""
+        """Make a gang pod lazily preemptible only if all of its job is."""
         if not record.is_of_dialect:
             return request
         spec = replace(request.spec, lazy_preemption=held.hold.spec.lazy_preemption)

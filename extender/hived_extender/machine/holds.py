@@ -1,9 +1,9 @@
-"""Cells held for jobs that wait in a queue, until their pods come: a job is let go only once its whole gang has cells.
+"""Cells held for queued jobs until their pods come: a job is admitted only once its whole gang has cells.
 
-`HoldAsked` takes cells by a stand-in (`held.py`). Nobody else can take them for free; who has a guarantee may take
-cells of opportunistic jobs back. When a pod of the job asks, it takes a slot of its size on a node that kube-scheduler
-offers. If it offers none of them, the cells are held no longer, and the pod is placed like any other. Holds are not
-written down: a new leader knows bound pods alone, and the queue asks again. Not thread-safe.
+`HoldAsked` takes cells by a stand-in (`held.py`). No other pod gets them for free; owners of a guarantee may reclaim
+cells of opportunistic jobs. A pod of the job takes a slot of its size on a node that kube-scheduler offers. If none is
+offered, the cells are freed, and the pod is placed like any other. Holds are not stored: a new leader knows bound pods
+only, and the queue asks again. Not thread-safe.
 """
 
 import logging
@@ -56,33 +56,33 @@ NEEDS_VICTIMS = "others have to leave first"
 
 @dataclass(frozen=True, slots=True)
 class HeldBind(Bind):
-    """Cells are held. `virtual` are the virtual leaves of those that no pod has yet, none if borrowed."""
+    """Cells are held. `virtual` are the virtual leaf cells without a pod, none if borrowed."""
 
     virtual: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsVictims(Wait):
-    """There would be room if others left. Nothing is held, and nobody has been asked to leave."""
+    """There would be room after preemption. Nothing is held or evicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoCells(Wait):
-    """There is no room for opportunistic work, whichever nodes Kubernetes would allow its pods."""
+    """There is no room for opportunistic work, on any node that Kubernetes could allow."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeptForOthers(Wait):
-    """There is room, and claims that come first would miss it. Nothing is held."""
+    """There is room, but earlier claims need it. Nothing is held."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoomMade(Wait):
-    """Something has made room since the first question of this walk. Nothing is held."""
+    """Room was made since the first question of this walk. Nothing is held."""
 
 
 class Holds:
-    """See the module. `pods` answers the pods of held jobs."""
+    """Holds cells for jobs and frees them. `pods` answers the pods of held jobs."""
 
     def __init__(self, cache: ClusterCache, preemptions: Preemptions, retries: Retries) -> None:
         self._cache, self._preemptions, self._retries = cache, preemptions, retries
@@ -114,7 +114,7 @@ class Holds:
     # Questions of queues
 
     def ask(self, asked: HoldAsked) -> Bind | Wait:
-        """Hold cells for a job. Raises UserError for a request that can never be met, or where nobody leads."""
+        """Hold cells for a job. Raises UserError for an impossible request, or without a term."""
         before = self._retries.change_count
         if asked.walk and asked.walk == self._walk and before != self._walk_began:
             return RoomMade("cells have come free for jobs that come first")
@@ -152,12 +152,12 @@ class Holds:
         return found
 
     def _clear(self, core: Core, held: Held) -> bool:
-        """Do opportunistic pods without cells leave, so that the pods of a job have what they need besides cells?"""
+        """Evict opportunistic pods without cells whose CPU and the like the job's pods need; True if any leave."""
         wanted = self._jobs.wanted(core, held)
         return wanted is not None and self._preemptions.clear_for(core, wanted, str(held.hold.job))
 
     def upgrade(self, asked: UpgradeAsked) -> bool:
-        """Make the borrowed cells of a job guaranteed ones, where they are."""
+        """Turn a job's borrowed cells into guaranteed ones in place."""
         core, hold, held = self._core, asked.hold, self._jobs.of(asked.hold.job.job_name)
         placed = [one for one in self._jobs.placed(hold.job) if one.request is not None]
         groups = [one.request.spec.group.name for one in placed if one.request is not None]
@@ -183,12 +183,12 @@ class Holds:
         return True
 
     def virtual_of(self, key: str) -> tuple[int, ...]:
-        """The virtual leaves that are held for a job, and that no pod of it has yet."""
+        """The held virtual leaf cells of a job that have no pod yet."""
         held = self._jobs.by_key.get(key)
         return () if held is None or held.stand_in is None else virtual_leaves(self._core.state, held.name)
 
     def is_lent(self, job: JobRef) -> bool | None:
-        """Do the pods of a job run on lent cells? See `LentAsked`."""
+        """True if a job's pods run on borrowed cells; see `LentAsked`."""
         core, placed = self._core, self._jobs.placed(job)
         requests = [one.request for one in placed if one.request is not None]
         lent = {name: core.is_lent(name) for name in dict.fromkeys(each.spec.group.name for each in requests)}
@@ -200,7 +200,7 @@ class Holds:
         return any(lent.values()) if lent else None
 
     def _without_rules(self, core: Core, refused: Refused) -> Wait:
-        """Is it for want of cells? Asked once for each spec until the state changes."""
+        """True if cells are missing. Asked once for each spec until the state changes."""
         if refused.offer is None or refused.request is None:
             return NoCells(refused.reason)
         if self._full_at != (core.number, core.version):
@@ -214,7 +214,7 @@ class Holds:
         return self._full[spec] or refused
 
     def _keeps_room(self, core: Core, held: Held, claims: Sequence[Claimed]) -> bool:
-        """Do the claims get their cells beside a hold as without it? Else it is withdrawn."""
+        """True if earlier claims get their cells despite a hold; else it is withdrawn."""
         after = self._stage.met(core, self._claims(claims))
         if len(after) == len(claims):
             return True
@@ -223,7 +223,7 @@ class Holds:
         return is_same and isinstance(self._take(core, held), Bind)
 
     def question(self, hold: Hold) -> Asking | None:
-        """The question to the core about a hold; None if its pods have all cells already. Changes nothing."""
+        """The question to the core about a hold; None if all its pods have cells. Changes nothing."""
         return self._jobs.asking(self._core, hold)
 
     def _claims(self, claimed: Sequence[Claimed]) -> list[Claim]:
@@ -237,21 +237,21 @@ class Holds:
         return Claim(asked, (*self._pods_of(claimed.leaving, pods), *lent))
 
     def _pods_of(self, jobs: Sequence[JobRef], known: dict[JobRef, list[PodRequest]]) -> list[PodRequest]:
-        """The pods of all these; those that are `known` are not looked for."""
+        """The pods of these jobs, looked up unless `known`."""
         for job in jobs:
             if job not in known:
                 known[job] = self._jobs.pods_of(job)
         return [pod for job in jobs for pod in known[job]]
 
     def _withdraw(self, core: Core, held: Held) -> None:
-        """Hold nothing, as if it had not been asked."""
+        """Free the cells of a hold, as if it had not been asked."""
         held.release(core)
         held.answer, held.is_lost = None, True
         if not self._jobs.placed(held.hold.job):
             self.drop(held.hold.key)
 
     def victims(self, wanted: VictimsAsked) -> Victims | None:
-        """The jobs and groups that would have to leave for a hold, at the least; None if all of them are not enough."""
+        """The fewest jobs and groups to preempt for a hold; None if all are not enough."""
         core, present = self._core, self._jobs.by_key.get(wanted.hold.key)
         asked = self._jobs.asked(core, Held(wanted.hold, stand_in_name(0, wanted.hold.key)), others_leave=True)
         if asked is None or (present is not None and present.stand_in is not None):
@@ -271,13 +271,13 @@ class Holds:
         )
 
     def evict(self, evicted: GroupsEvicted) -> None:
-        """Have all pods of these groups leave."""
+        """Evict all pods of these groups."""
         core, pods = self._core, self._cache.pods
         uids = dict.fromkeys(uid for group in evicted.groups for uid in core.holders(group))
         self._preemptions.evict_for([one for one in map(pods.get, uids) if one is not None], evicted.winner)
 
     def drop(self, key: str) -> None:
-        """Give back what is held for a job; its pods that wait ask at their own priority again."""
+        """Release a job's hold; its waiting pods return to their own priority."""
         held = self._jobs.pop(key)
         if held is not None:
             if self._cache.core is not None:
@@ -286,7 +286,7 @@ class Holds:
             self._quota_freed(held)
 
     def shrink(self, hold: Hold) -> tuple[int, ...]:
-        """See `HoldShrunk`."""
+        """Free slots that a job needs no more; see `HoldShrunk`."""
         core, held = self._core, self._jobs.by_key.get(hold.key)
         if held is None:
             return ()
@@ -308,23 +308,23 @@ class Holds:
         return virtual
 
     def _quota_freed(self, held: Held) -> None:
-        """A job is counted with less than before, perhaps: others may be within their quota."""
+        """Retry others, as a job may count less against its quota."""
         self._jobs.note(held.hold.job.job_name)
         if self.quotas.is_asked:
             self._retries.room_made()
 
     def placed_sizes(self, job: JobRef) -> list[int]:
-        """The leaf cells of each pod of a job that has some."""
+        """The leaf cells of each placed pod of a job."""
         return [len(one.place.info.leaf_cell_indices) for one in self._jobs.placed(job) if one.place.info is not None]
 
     def bar(self, change: JobsBarred) -> None:
-        """Hold some jobs back, and others no longer."""
+        """Hold pods of some jobs back in their queues, and free others."""
         self._cache.jobs.bar(change.barred)
         for record in self._cache.jobs.free(change.freed):
             self._retries.appeared(record.uid)
 
     def made(self, change: JobsMade) -> None:
-        """Pods of some jobs get the cells of those that made them."""
+        """Give pods of some jobs the cells of the jobs that created them."""
         moved = self._cache.jobs.made(change.makers)
         self._ask_again(moved)
         for record in moved:
@@ -332,11 +332,11 @@ class Holds:
                 self._retries.appeared(record.uid)
 
     def states(self) -> dict[str, HoldState]:
-        """How far the pods of each held job have come."""
+        """The progress of each held job's pods."""
         return {key: self._state_of(held) for key, held in self._jobs.by_key.items()}
 
     def forget_all(self) -> None:
-        """The term is over, and with it all that was held."""
+        """Drop everything at the end of a term."""
         self._jobs.clear()
         self._cache.jobs.forget_all()
 
@@ -377,14 +377,14 @@ class Holds:
         self._run_at(held.hold.job, held.hold.spec.priority)
 
     def _run_at(self, job: JobRef, priority: int | None) -> None:
-        """Pods of a job that wait ask at another priority, and are tried."""
+        """Set the priority of a job's waiting pods, and try them."""
         self._ask_again(self._cache.jobs.run_at(job, priority))
         for record in self._cache.jobs.pods_of(job):
             if record.state is PodState.WAITING:
                 self._retries.appeared(record.uid)
 
     def _ask_again(self, changed: Iterable[PodRecord]) -> None:
-        """Read what pods that have no node ask for at their present priority."""
+        """Read again the requests of pods without a node at their present priority."""
         for record in (one for one in changed if not one.state.has_node):
             self._cache.bound.release(record)
             if record.gang is not None:

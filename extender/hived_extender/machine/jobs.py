@@ -1,7 +1,7 @@
-"""Which job a pod belongs to, which jobs a queue holds back, and at which priority the pods of others run.
+"""Jobs of pods: which job a pod belongs to, which jobs a queue holds, and the priority of their pods.
 
-A job that a queue runs ahead of its turn is opportunistic, whatever its pods say. That is known from the first hold of
-its cells until the queue drops it. Not thread-safe.
+A job that a queue admits on borrowed cells is opportunistic, whatever its pods say, from its first hold until the queue
+drops it. Not thread-safe.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,7 +14,7 @@ from hived_extender.machine.pods import PodRecord
 
 
 class Jobs:
-    """See the module."""
+    """Pods by job, with the queue and the priority of each."""
 
     def __init__(self) -> None:
         self._priorities: dict[JobName, tuple[JobRef, int]] = {}
@@ -25,7 +25,7 @@ class Jobs:
         self._placed: dict[JobName, None] = {}
 
     def seen(self, record: PodRecord, pod: Pod) -> None:
-        """A pod is there, with these labels, annotations, owners and gates."""
+        """Take in a pod with its labels, annotations, owners and gates."""
         namespace = pod.metadata.namespace
         owners = pod.metadata.owners or ()
         made = (name for each in owners if each.controller and (name := _name_of(each, namespace)) in self._makers)
@@ -34,7 +34,7 @@ class Jobs:
         self._belongs(record, None if job is None else unit_of(job, self._makers))
 
     def made(self, makers: Mapping[JobName, JobName | None]) -> list[PodRecord]:
-        """These jobs were made by others, or are there no more. Returns the pods that belong to others than before."""
+        """Set the makers of these jobs, or remove them. Returns the pods whose job changed."""
         moved = []
         for job, maker in makers.items():
             if maker is None:
@@ -49,48 +49,48 @@ class Jobs:
         return moved
 
     def gone(self, record: PodRecord) -> None:
-        """A pod is not there any more."""
+        """Remove a pod that is gone."""
         pods = self._pods.get(record.job_object) if record.job_object is not None else None
         if pods is not None and record.job_object is not None and pods.pop(record.uid, None) is not None and not pods:
             del self._pods[record.job_object]
             self._forget_makers()
 
     def placed(self, record: PodRecord) -> None:
-        """A pod has got cells."""
+        """Note a newly placed pod."""
         if record.job_object is not None:
             self._placed[record.job_object] = None
 
     def take_placed(self) -> list[JobName]:
-        """The jobs that have more pods with cells than at the last call, perhaps."""
+        """The jobs that may have more placed pods since the last call."""
         jobs = list(self._placed)
         self._placed.clear()
         return jobs
 
     def with_pods(self) -> list[JobName]:
-        """The jobs that have pods, in the order in which these became known."""
+        """The jobs with pods, in order of appearance."""
         return list(self._pods)
 
     def pods_of(self, job: JobName | JobRef) -> list[PodRecord]:
-        """The pods of a job, in the order in which they became known; by its name alone, of all jobs of the name."""
+        """The pods of a job in order of appearance; by a bare name, of all jobs of the name."""
         if isinstance(job, JobName):
             return list(self._pods.get(job, {}).values())
         return [record for record in self._pods.get(job.job_name, {}).values() if is_of(record, job)]
 
     def bar(self, jobs: Mapping[JobName, str]) -> None:
-        """Pods of these jobs wait until their queue, which is named, frees them. Nobody may have created them yet."""
+        """Hold pods of these jobs, existing or not, until their named queue frees them."""
         self._barred.update(jobs)
 
     def free(self, jobs: Iterable[JobName]) -> list[PodRecord]:
-        """Pods of these jobs need not wait any more for their queue. Returns those that may have waited for it."""
+        """Free pods of these jobs from their queue. Returns those that may have waited for it."""
         freed = [job for job in jobs if self._barred.pop(job, None) is not None]
         return [record for job in freed for record in self.pods_of(job)]
 
     def bar_of(self, record: PodRecord) -> str:
-        """The queue that a pod waits for, "" if it does not."""
+        """The queue in which a pod's job waits, "" if none."""
         return self._barred.get(record.job_object, "") if record.job_object is not None else ""
 
     def run_at(self, job: JobRef, priority: int | None) -> list[PodRecord]:
-        """Pods of a job run at this priority from now on; None: at their own. Returns those that did not before."""
+        """Set the priority of a job's pods; None for their own. Returns the changed pods."""
         if priority is None:
             self._priorities.pop(job.job_name, None)
         else:
@@ -101,7 +101,7 @@ class Jobs:
         return changed
 
     def forget_all(self) -> None:
-        """Nobody says at which priority jobs run, or holds any back."""
+        """Drop all priorities and waits of queues."""
         self._barred.clear()
         for job, _ in list(self._priorities.values()):
             self.run_at(job, None)
@@ -118,7 +118,7 @@ class Jobs:
             record.runs_at = priority if ref is not None and is_of(record, ref) else None
 
     def _owned_by(self, job: JobName) -> list[PodRecord]:
-        """The pods that a job controls, whatever their labels say. Cost O(pods)."""
+        """The pods that a job controls, whatever their labels. Cost O(pods)."""
         records = [record for pods in self._pods.values() for record in pods.values()]
         return [one for one in records if one.seen.owner and _name_of(one.seen.owner, one.namespace) == job]
 
@@ -133,9 +133,9 @@ def _name_of(owner: Owner, namespace: str) -> JobName:
 
 
 def is_of(record: PodRecord, job: JobRef) -> bool:
-    """Does a pod belong to this very job? Its controller may be an earlier one of the name, or none that exists.
+    """True if a pod belongs to this very job, not to an earlier or absent one of the name.
 
-    Anybody may write a pod that names a job as its controller; Kubernetes' own controllers go by the uid, too.
+    Any author may name a job as a pod's controller; Kubernetes' own controllers compare the uid too.
     """
     owner = record.seen.owner
     is_other = owner is not None and (owner.kind, owner.name) == (job.kind, job.name) and owner.uid != job.uid

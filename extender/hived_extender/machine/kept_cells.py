@@ -1,6 +1,6 @@
-"""Cells that are kept for pods to come, by a move of their group or by the queue of their job. Not thread-safe.
+"""Cells reserved for pods to come, by a move of their group or by their job's queue. Not thread-safe.
 
-A job that its queue holds back has none, and its pods get no others either. Nor do pods beyond a quota.
+Pods of a job held by its queue get no cells at all. Nor do pods beyond a quota.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from hived_extender.machine.pods import PodRecord
 
 
 class KeptCells:
-    """All that waiting pods ask of both."""
+    """One front for moves, holds and quotas: the questions of waiting pods."""
 
     def __init__(self, moves: Moves, holds: Holds) -> None:
         self._moves, self._holds = moves, holds
@@ -29,32 +29,32 @@ class KeptCells:
         return self._moves.handlers() | self._holds.handlers()
 
     def look(self) -> None:
-        """Go on, or give up, if what was waited for has come or cannot come any more."""
+        """Advance moves and holds, or end those that cannot finish."""
         self._moves.look()
         self._holds.pods.look()
 
     def forget_all(self, reason: str) -> None:
-        """The term is over, and with it all that was kept."""
+        """Drop everything at the end of a term."""
         self._moves.forget_all(reason)
         self._holds.forget_all()
 
     def lose_all(self, reason: str) -> None:
-        """The state is another one, in which nothing is kept."""
+        """Drop all moves and holds with their state."""
         self._moves.forget_all(reason)
         self._holds.pods.lose_all()
 
     def refusal(self, record: PodRecord, request: PodRequest | None) -> Wait | None:
-        """Why a pod may not be placed now: its group is on its way out, or its job is not let go."""
+        """The reason not to place a pod now: its group is being moved, or its job is not admitted."""
         if bar := self._holds.pods.bar_of(record):
             return Wait(f"its job waits in queue {bar}: it is let go when it is its turn")
         return self._moves.refusal(record, request)
 
     def are_for(self, record: PodRecord) -> bool:
-        """Are cells kept that a waiting pod could have?"""
+        """True if cells are held for a waiting pod."""
         return self._moves.is_held_for(record, record.request) or self._holds.pods.is_held_for(record)
 
     def chooses(self, record: PodRecord) -> bool:
-        """Choose which pods of a gang start with the cells that are kept for them; False if none are."""
+        """Choose the pods of a gang that start on its held cells; False if none are held."""
         sizes = self._holds.pods.sizes_for(record)
         if sizes and record.gang is not None:
             self._holds.pods.rounds.choose_within(record.gang, sizes)
@@ -63,9 +63,9 @@ class KeptCells:
     def answer(
         self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None, *, commit: bool
     ) -> Bind | Wait | None:
-        """The cells that are kept for the group of a pod; with `commit`, it has them from now on.
+        """Take the held cells of a pod's group with `commit`; or the reason to wait.
 
-        Or why it has to wait; None if it has to look for cells.
+        None if it must look for cells.
         """
         if bar := self._holds.pods.bar_of(record):
             return Wait(f"its job waits in queue {bar}: it is let go when it is its turn")
@@ -75,7 +75,7 @@ class KeptCells:
         return found or self._moves.answer(core, record, request, offer, commit=commit)
 
     def over_quota(self, core: Core, record: PodRecord, asked: PodRequest | Round) -> Wait | None:
-        """Why a quota does not allow a pod its cells, or those that start with it. One that moves has had some always.
+        """The reason why a quota refuses a pod, or pods that start with it. A moving pod keeps its charge.
 
         Cost: nothing without a quota tree, else O(pods + changes).
         """
@@ -88,11 +88,11 @@ class KeptCells:
         return found
 
     def give_to_gang(self, core: Core, round_: Round) -> None:
-        """A gang that moves is asked about: it takes what is kept for it, as far as it finds it."""
+        """Release the cells of a moving gang when it is asked about, as it finds them by its own search."""
         self._moves.give_to_gang(core, round_.key)
 
     def start(self, core: Core, round_: Round, asker: PodRecord) -> bool:
-        """Pods that start together take what is held for their job, all at once, if it is held for all of them."""
+        """Start a round on its job's held cells, if all of it is held."""
         return self._holds.pods.start(core, round_, asker)
 
 
@@ -104,5 +104,5 @@ def pods_of(record: PodRecord, asked: PodRequest | Round) -> list[tuple[PodRecor
 
 
 def reserved_by(asked: PodRequest | Round) -> list[str]:
-    """The groups under which cells are reserved for all of a round."""
+    """The groups under which a round's cells are reserved."""
     return [part.request.spec.group.name for part in asked.parts] if isinstance(asked, Round) else []

@@ -1,9 +1,9 @@
-"""From following to leading and back: the steps of a replica that is elected, or deposed.
+"""From following to leading and back: the steps of an elected or deposed replica.
 
-To lead it must know all that the leader before it did. So it changes a pod and waits until its own watch tells of that.
-Where no watch is open, it lists nodes and pods anew (`watch.Reflector.relist`). Then it fences off writes of that
-leader that may still be under way (`service.Service.fence`), and only then builds its state and answers. A follower has
-everything else ready: compiled kernels, nodes and pods as its watches told them, annotations already read.
+A leader must know all that its predecessor did. So it changes a pod and waits until its own watch shows that, or lists
+nodes and pods again without a watch (`watch.Reflector.relist`). Then it fences late writes (`service.Service.fence`),
+builds its state and answers. A follower has everything else ready: compiled kernels, watched nodes and pods, parsed
+annotations.
 """
 
 import logging
@@ -42,11 +42,11 @@ JOIN_S = 1.0
 
 
 class Leadership:
-    """Watches on behalf of a service and makes it lead when it may, from `start` to `stop`.
+    """Watches for a service and makes it lead when elected, from `start` to `stop`.
 
-    Without a `lease` there is no other replica, and it leads from the beginning. `on_failure` is called when a
-    take-over breaks for a reason that nobody foresaw. `objects` and `devices` are followed as well. `catch_up` is
-    called before a term begins, to learn what else an earlier leader has left behind, until it returns True.
+    Without a `lease` there is no other replica, and it leads at once. `on_failure` is called when a take-over breaks
+    unexpectedly. `objects` and `devices` are followed as well. `catch_up` runs before a term, until True, to learn the
+    rest of an earlier leader's work.
     """
 
     def __init__(
@@ -75,15 +75,15 @@ class Leadership:
 
     @property
     def is_alive(self) -> bool:
-        """False if standing for election has ended by itself."""
+        """False if the election thread has ended by itself."""
         return self._elector is None or self._elector.is_alive
 
     def relist_pods(self) -> None:
-        """Have all pods told anew, soon."""
+        """List all pods again soon."""
         self._pods.relist()
 
     def start(self) -> None:
-        """Begin to follow, and to stand for election."""
+        """Start watching and standing for election."""
         if self._objects is not None:
             self._objects.start(self._service.object_seen)
         if self._devices is not None:
@@ -97,7 +97,7 @@ class Leadership:
             reflector.start()
 
     def stop(self) -> None:
-        """Lead no more, follow no more."""
+        """Stop leading and watching."""
         self._is_stopping = True
         if self._elector is not None:
             self._elector.stop()
@@ -109,7 +109,7 @@ class Leadership:
             self._devices.stop()
 
     def join(self) -> None:
-        """Wait a moment for the threads to end; the client should have been closed before."""
+        """Wait a moment for the threads to end; close the client before."""
         for reflector in self._reflectors:
             reflector.join(JOIN_S)
         if self._objects is not None:
@@ -148,7 +148,7 @@ class Leadership:
             log.info("took over", extra={"fields": {"seconds": round(time.monotonic() - began, 3)}})
 
     def _lead(self, holds: Callable[[], bool]) -> bool:
-        """Begin the term; False to be called again, if the API server does not show what is needed for it."""
+        """Begin the term; False to be called again, if the API server does not show all that is needed."""
         try:
             self._service.lead(holds)
         except KubeError as error:
@@ -158,9 +158,9 @@ class Leadership:
         return True
 
     def _has_caught_up(self, holds: Callable[[], bool]) -> bool:
-        """Wait until the watches have told everything up to now, which a change that we make ourselves shows.
+        """Wait until the watches show our own change, and so everything before it.
 
-        False if that cannot be known: nothing has been listed yet, a watch is broken, or no pod is there to be changed.
+        False if unknown: nothing is listed yet, a watch is broken, or there is no pod to change.
         """
         if not all(reflector.is_following for reflector in self._reflectors):
             return False
@@ -173,7 +173,7 @@ class Leadership:
         return False
 
     def _list_anew(self, holds: Callable[[], bool]) -> None:
-        """Have nodes and pods listed as they are now, however long that takes."""
+        """List nodes and pods again, however long that takes."""
         self._service.prepare(LISTING, holds)
         for listed in [reflector.relist() for reflector in self._reflectors]:
             while holds() and not listed.wait(CHECK_INTERVAL_S):
@@ -181,7 +181,7 @@ class Leadership:
         self._service.prepare(RECOVERING, holds)
 
     def _await_objects(self, holds: Callable[[], bool]) -> None:
-        """Wait until the objects that describe gangs and devices are known, a while: their list may be withheld."""
+        """Wait a while for the listing of gang and device objects, which may be forbidden."""
         until = time.monotonic() + OBJECTS_S
         for each in (self._objects, self._devices):
             while each is not None and holds() and time.monotonic() < until:

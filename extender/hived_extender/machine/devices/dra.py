@@ -272,6 +272,7 @@ class DeviceObjects:
         self._thread = threading.Thread(target=self._run, name="device objects", daemon=True)
 
     def start(self) -> None:
+        """Start watching."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -61,6 +61,7 @@ class DeviceKeeper:
         self._table.changed.clear()
 
     def end(self) -> None:
+        """Drop the core at the end of a term."""
         self._core = self._losses = None
         self._told.clear()
         self._since.clear()
@@ -175,18 +176,21 @@ class DeviceKeeper:
             self.sync_claims(items)
 
     def sync_slices(self, items: Iterable[ResourceSlice]) -> None:
+        """Replace all ResourceSlices."""
         present = {item.metadata.key: item for item in items}
         self._drop_others(Part.SLICES, present)
         for item in present.values():
             self.slice_seen(item)
 
     def sync_claims(self, items: Iterable[ResourceClaim]) -> None:
+        """Replace all ResourceClaims."""
         present = {item.metadata.key: item for item in items}
         self._drop_others(Part.CLAIMS, present)
         for item in present.values():
             self.claim_seen(item)
 
     def sync_classes(self, items: Iterable[DeviceClass]) -> None:
+        """Replace all DeviceClasses."""
         present = {item.metadata.name: item for item in items}
         for name in sorted(self._table.classes.keys() - present.keys()):
             self._table.put_class(name, None)

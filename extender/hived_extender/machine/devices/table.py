@@ -33,6 +33,7 @@ class PodUse(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
+        """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
 

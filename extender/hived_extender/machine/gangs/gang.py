@@ -279,6 +279,7 @@ class GroupNames:
         self._bare[namespace, written].add(uid)
 
     def forget(self, uid: str) -> None:
+        """Forget a pod that is gone."""
         key = self._of.pop(uid, None)
         if key is not None:
             self._bare[key].discard(uid)

@@ -151,6 +151,7 @@ class NamedGroups:
             self._name_of[record.uid] = group.name
 
     def remove(self, uid: str) -> None:
+        """Remove a pod that is gone."""
         name = self._name_of.pop(uid, None)
         if name is not None:
             del self._pods[name][uid]

@@ -1,21 +1,12 @@
-"""The waiting pods of gangs that start together now, or the reasons why they cannot.
+"""Plans: the waiting pods of gangs that start together, or the reasons why they cannot.
 
-A plan follows from the pods that exist alone, in whatever order they came; a restart finds the same. Where more pods
-are there than have to start together, it has the smallest ones, and others may be chosen by the room there is.
-
-Which pods of gangs start together where more are there than their minimums need: any of them, as many as fit.
-
-The largest set that fits is chosen; between sets of one size the one of the older pods. Pods without cells need room by
-Kubernetes' rules, such as CPU, and are chosen like others. Pods that ask alike are
-interchangeable, so a set is a number for each kind of pods. If everything fits, the oldest pods up to the minimum start
-together, and the others follow one by one. If nothing fits, a gang waits, and makes room, for the smallest pods that
-would do: it can only be said never to run if these never can.
-
-The search asks at most `MOST_TRIES` times whether a set fits. It begins with the smallest pods, as many as fit. That is
-the largest set already if pods differ in size alone. The other tries look for an older or a larger one, from the
-largest number of each kind down. After the last try the best set so far is taken.
-
-The progress of a gang, as it is shown to people.
+A plan follows from existing pods alone, in any order of arrival, so a restart finds the same. Any pods that meet the
+minimums may start: the largest set that fits, then the older pods. Pods without cells need room by Kubernetes' rules,
+such as CPU. Equal pods are interchangeable, so a set is a number for each kind. If everything fits, the oldest pods up
+to the minimum start together and the others follow one by one. If nothing fits, the gang waits, and makes room, for the
+smallest sufficient pods; it never runs if these never can.
+The search tries at most `MOST_TRIES` sets, first the smallest pods: the largest set if pods differ in size alone. Other
+tries look for older or larger ones, most of each kind first; the best set so far wins.
 """
 
 import re
@@ -41,7 +32,7 @@ Members = list[PodRecord]
 
 
 class Need(msgspec.Struct, frozen=True):
-    """At least `count` pods of a gang have to start together; of those of a task, if `of_task`."""
+    """At least `count` pods of a gang must start together; of one task, if `of_task`."""
 
     gang: GangKey
     count: int
@@ -49,18 +40,18 @@ class Need(msgspec.Struct, frozen=True):
     of_task: bool = False
 
     def has(self, record: PodRecord) -> bool:
-        """Does the pod count?"""
+        """True if the pod counts for this need."""
         return record.gang == self.gang and (not self.of_task or task_of(record) == self.task)
 
 
 class Choices(msgspec.Struct, frozen=True, eq=False):
-    """The pods that could start, in order, and what is needed of them."""
+    """The pods that could start, in order, and the needs they must meet."""
 
     ready: tuple[PodRecord, ...]
     needs: tuple[Need, ...]
 
     def least(self, preferred: Sequence[PodRecord]) -> Members:
-        """The first of these pods that are enough, in order of age. All of them have to be."""
+        """The first of the preferred pods that are enough, by age. All preferred pods must be enough."""
         chosen: dict[str, PodRecord] = {}
         for need in sorted(self.needs, key=lambda one: not one.of_task):  # of tasks first: they count for the whole too
             have = sum(need.has(record) for record in chosen.values())
@@ -73,18 +64,17 @@ class Choices(msgspec.Struct, frozen=True, eq=False):
         return sorted(chosen.values(), key=age)
 
     def are_enough(self, members: Sequence[PodRecord]) -> bool:
-        """Is every need met?"""
+        """True if every need is met."""
         return all(sum(need.has(record) for record in members) >= need.count for need in self.needs)
 
     def smallest(self) -> Members:
-        """The smallest pods that are enough, the older ones first."""
+        """The smallest sufficient pods, older ones first."""
         return self.least(sorted(self.ready, key=_size))
 
     def best(self, fits: Callable[[Members], bool], unlikely: Callable[[PodRecord], bool]) -> Members:
-        """The pods that start together, in order; see the module.
+        """The pods that start together, in order, by the search of the module.
 
-        `fits` says whether there is room for pods, `unlikely` for which pods there is no node at all, as far
-        as is known: others come first.
+        `fits` is true if there is room for pods; `unlikely` is true of pods without any known node, which come last.
         """
         pool = [record for record in self.ready if not unlikely(record)]
         if not self.are_enough(pool):
@@ -99,7 +89,7 @@ class Choices(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Search:
-    """One search. `others` ask for nothing: they only fill up what is needed."""
+    """One search. `others` ask for nothing and only fill up the minimum."""
 
     def __init__(self, choices: Choices, pool: Members, fits: Callable[[Members], bool]) -> None:
         self._choices = choices
@@ -117,7 +107,7 @@ class _Search:
         self._best: Members | None = None
 
     def fits(self, members: Members) -> bool:
-        """Is there room for these pods? False if too many questions were asked."""
+        """True if there is room for these pods; False after too many tries."""
         sized = [record for record in members if takes_room(record)]
         key = frozenset(record.uid for record in sized)
         if key not in self._known:
@@ -128,7 +118,7 @@ class _Search:
         return self._known[key]
 
     def run(self) -> Members | None:
-        """The best set that fits, None if there is none."""
+        """Search the best set that fits, None if there is none."""
         ascending = sorted(self._sized, key=_size)
         self._note(ascending[: self._most(ascending, [])])
         if self._best is None:
@@ -137,13 +127,13 @@ class _Search:
         return None if self._best is None else sorted(self._filled(self._best), key=age)
 
     def _note_least(self, ascending: Members) -> None:
-        """Of tasks: the smallest pods that meet every need, which are no row of the smallest ones."""
+        """Try the smallest pods that meet the needs of tasks, which need not be the first of a row."""
         least = self._choices.least([*ascending, *self._others])
         if self.fits(least):
             self._note([record for record in least if takes_room(record)])
 
     def _most(self, row: Members, chosen: Members) -> int:
-        """How many of a row fit beside those that are chosen, which fit."""
+        """The most pods of a row that fit beside the chosen ones."""
         low, high = 0, len(row)
         if self.fits([*chosen, *row]):
             return high
@@ -166,7 +156,7 @@ class _Search:
             self._walk(number + 1, [*chosen, *row[:count]])
 
     def _note(self, chosen: Members) -> None:
-        """These pods fit: they are the best so far, unless they are not enough."""
+        """Record fitting pods as the best so far, if they are enough."""
         if self._choices.are_enough([*chosen, *self._others]) and (
             self._best is None or self._rank(chosen) < self._rank(self._best)
         ):
@@ -176,7 +166,7 @@ class _Search:
         return -len(chosen), sorted(self._places[record.uid] for record in chosen)
 
     def _filled(self, chosen: Members) -> Members:
-        """With as many pods that ask for nothing as are needed."""
+        """Add as many pods that ask for nothing as are needed."""
         found = list(chosen)
         for need in sorted(self._choices.needs, key=lambda one: not one.of_task):
             have = sum(need.has(record) for record in found)
@@ -194,7 +184,7 @@ def _leaves(record: PodRecord) -> int:
 
 
 def takes_room(record: PodRecord) -> bool:
-    """Does a pod ask for cells, or for anything that Kubernetes gives?"""
+    """True if a pod asks for cells, or for any other resource of Kubernetes."""
     return bool(_leaves(record) or record.ruled is not None)
 
 
@@ -204,7 +194,7 @@ def _size(record: PodRecord) -> tuple[int, int, int, tuple[str, str, str]]:
 
 
 def kind_of(record: PodRecord) -> object:
-    """Pods of one kind are interchangeable."""
+    """A key of interchangeable pods."""
     return record.gang, task_of(record), record.ask, record.ruled.demands if record.ruled is not None else None
 
 
@@ -221,10 +211,10 @@ _NUMBERED = re.compile(r"(.*[-._]|)(0|[1-9][0-9]{0,9})")
 
 
 class Part(msgspec.Struct, frozen=True):
-    """Pods of a round that ask for the same kind of cells: one request of the core, whose slots are `members`.
+    """Pods of a round that ask for the same kind of cells: one request of the core, with a slot per member.
 
-    Slots after those are for pods that are created only when a member has its node: the first one, with which `absent`
-    has them. Nothing is held for them once the round has started.
+    Further slots are for pods created only once a member has its node: `absent` has them, with the first member.
+    Nothing is held for them once the round has started.
     """
 
     request: PodRequest
@@ -233,14 +223,14 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def slots(self) -> tuple[PodRecord, ...]:
-        """The pod whose nodes each slot heeds, in order."""
+        """The pod whose offered nodes each slot uses, in order."""
         return self.members + self.members[:1] * len(self.absent)
 
 
 class Round(msgspec.Struct, frozen=True, eq=False):
-    """Pods that start together: `members`, in order, those without devices among them; `parts`, of those with.
+    """Pods that start together: `members` in order, including those without devices; `parts` of those with.
 
-    `spare` has the uids of those that the gang could do without.
+    `spare` has the uids of pods that the gang could do without.
     """
 
     key: GangKey
@@ -252,17 +242,16 @@ class Round(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def doubted(self) -> list[PodRecord]:
-        """Members that kube-scheduler did not ask about when they had a place; it may find no node for them."""
+        """Members about which kube-scheduler did not ask when placed; it may find no node for them."""
         return [record for record in self.members if record.offer.is_doubted]
 
 
 class Plan(msgspec.Struct, eq=False):
     """The next step of the waiting pods of gangs that start together.
 
-    At most one is set of `refusal`, a mistake in the pods; `forming`, what is missing before any of them may start; and
-    `round`. Pods that are not in the round wait for it; without one, every pod may start alone. `choices` has all pods
-    that could be of the round, if there are more. What is chosen of them takes the place of `round`; `chosen_at` is for
-    who chooses. `is_told` is for who tells the pods of it.
+    At most one is set of `refusal`, a mistake in the pods; `forming`, the missing pods; and `round`. Other pods wait
+    for the round; without one, each pod may start alone. `choices` has all candidates of the round, if there are more;
+    the chosen ones replace `round` (`chosen_at` is for the chooser). `is_told` marks an announced plan.
     """
 
     keys: tuple[GangKey, ...]
@@ -275,7 +264,7 @@ class Plan(msgspec.Struct, eq=False):
 
 
 def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
-    """The plan for these gangs, which start together; of some there may be no pods. Cost O(pods x log)."""
+    """The plan for gangs that start together, some of which may have no pods. Cost O(pods x log)."""
     chosen: list[PodRecord] = []
     followers: dict[str, int] = {}
     missing: list[str] = []
@@ -325,7 +314,7 @@ def make_plan(keys: tuple[GangKey, ...], gangs: Mapping[GangKey, Gang]) -> Plan:
 
 
 def round_of(members: Sequence[PodRecord], followers: Mapping[str, int], needed: Sequence[PodRecord] = ()) -> Round:
-    """These pods, in order, as a round. `followers` as in `_parts`; all but `needed` are spare, if there are any."""
+    """A round of these pods, in order. `followers` as in `_parts`; all but `needed` are spare, if given."""
     first = next(record.gang for record in members if record.gang is not None)
     name = f"podgroup/{first}"
     uids = frozenset(record.uid for record in members)
@@ -345,7 +334,7 @@ def _check_absent(keys: Sequence[GangKey], count: int) -> None:
 
 
 def _check_namespaces(gang: Gang, terms: Terms) -> None:
-    """Pods of one gang in two namespaces are two gangs, neither of which is ever complete."""
+    """Raise UserError for a gang with pods in two namespaces: two gangs that are never complete."""
     count = len(gang.present())
     for other in [other for key, other in sorted(gang.namesakes.items()) if key != gang.key]:
         try:
@@ -362,12 +351,12 @@ def _check_namespaces(gang: Gang, terms: Terms) -> None:
 
 
 def _led(gang: Gang) -> list[PodRecord]:
-    """The waiting pods that start with their leaders: all there are."""
+    """The waiting pods that start with their leaders: all existing ones."""
     return [record for record in gang.present() if not record.state.is_placed]
 
 
 def _choices(gang: Gang, terms: Terms) -> tuple[Choices | None, str]:
-    """The waiting pods of which some have to start together, None if each may start alone; or what is missing."""
+    """The waiting pods of which some must start together, None if each may start alone; or the missing pods as text."""
     members = gang.present()
     ready = [record for record in members if is_ready(record)]
     if terms.is_missing:
@@ -402,7 +391,7 @@ def _choices(gang: Gang, terms: Terms) -> tuple[Choices | None, str]:
 
 
 def _succeeded(gang: Gang, terms: Terms) -> list[Ended]:
-    """Pods that have ended well and count for those that wait: none if they were the whole gang before these came."""
+    """Succeeded pods that count for waiting ones: none if they were the whole gang before these came."""
     succeeded, members = gang.succeeded(), gang.present()
     if not members or any(record.state.is_placed for record in members):
         return succeeded
@@ -414,7 +403,7 @@ def _succeeded(gang: Gang, terms: Terms) -> list[Ended]:
 
 
 def _lacking(gang: Gang, terms: Terms, have: int, minimum: int, what: str) -> str:
-    """Why a gang cannot start: what is not created yet, and what stands in the way of those that are."""
+    """The reason why a gang cannot start: missing pods, and obstacles of existing ones."""
     notes = []
     members = gang.present()
     absent = _absent([record.name for record in members], terms.total or terms.minimum)
@@ -435,7 +424,7 @@ def _lacking(gang: Gang, terms: Terms, have: int, minimum: int, what: str) -> st
 
 
 def _absent(names: Sequence[str], total: int) -> str:
-    """Which names numbered pods of one prefix leave out, "" if the pods are not so named: x-0, x-2 of 3 lack x-1."""
+    """The missing names among numbered pods of one prefix, "" if not so named: x-0, x-2 of 3 lack x-1."""
     found = [_NUMBERED.fullmatch(name) for name in names]
     prefixes = {match[1] for match in found if match is not None}
     numbers = {int(match[2]) for match in found if match is not None}
@@ -448,7 +437,7 @@ def _absent(names: Sequence[str], total: int) -> str:
 
 
 def listed(names: Sequence[str], count: int = 0) -> str:
-    """Names in a message, the first few of them; `count` is how many there are, if these are not all."""
+    """The first few names for a message; `count` is the total if there are more."""
     return _in_short(names[:NAMED], count or len(names))
 
 
@@ -458,7 +447,7 @@ def _in_short(shown: Sequence[str], count: int, separator: str = ", ") -> str:
 
 
 def _check_agreement(key: GangKey, asks: Sequence[tuple[PodRecord, Ask]]) -> None:
-    """Raise UserError unless all pods that take cells are of one VC and priority."""
+    """Raise UserError unless all pods that take cells have one VC and priority."""
     for name, what in (("virtual_cluster", "virtual cluster"), ("priority", "priority")):
         for record, ask in asks[1:]:
             first, value = getattr(asks[0][1], name), getattr(ask, name)
@@ -483,9 +472,9 @@ def _check_policies(gang: Gang) -> None:
 
 
 def _parts(name: str, key: GangKey, members: Sequence[PodRecord], followers: Mapping[str, int]) -> list[Part]:
-    """One request for each kind of cells that the pods ask for; kinds that fewer cells are good for come first.
+    """One request for each kind of cells; kinds with the fewest possible cells come first.
 
-    A leader is of a kind of its own; `followers` says how many pods it stands for besides itself, by its uid.
+    A leader is a kind of its own; `followers` has the number of pods it stands for besides itself, by its uid.
     """
     kinds: dict[tuple[str, str, str, bool, str], list[tuple[Ask, PodRecord]]] = {}
     for record in members:
@@ -503,12 +492,12 @@ def _parts(name: str, key: GangKey, members: Sequence[PodRecord], followers: Map
 
 
 def _freedom(leaf_type: str, pinned: str, within: str, is_required: bool) -> tuple[bool | str, ...]:
-    """Sorts kinds of cells, first those that allow the fewest cells: a type before any type, and so on."""
+    """A sort key of kinds of cells: the fewest possible cells first, a given type before any type, and so on."""
     return not leaf_type, leaf_type, not pinned, pinned, not is_required, not within, within
 
 
 def _part(name: str, key: GangKey, pods: Sequence[tuple[Ask, PodRecord]], absent_count: int) -> Part:
-    """One request for pods of one kind, ascending by size, and for as many absent ones like the first."""
+    """One request for pods of one kind, ascending by size, and for absent pods like the first."""
     first = pods[0][0]
     sizes = Counter(ask.leaf_cell_count for ask, _ in pods)
     sizes[first.leaf_cell_count] += absent_count
@@ -526,7 +515,7 @@ def _part(name: str, key: GangKey, pods: Sequence[tuple[Ask, PodRecord]], absent
 
 
 def _absent_pod(part: PodRequest, ask: Ask, index: int) -> PodRequest:
-    """A request in place of a pod that is not created yet."""
+    """A request in place of a pod not created yet."""
     name = f"{part.uid}+{index}"
     group = GroupSpec(name, (MemberSpec(1, ask.leaf_cell_count),))
     return PodRequest(
@@ -535,10 +524,10 @@ def _absent_pod(part: PodRequest, ask: Ask, index: int) -> PodRequest:
 
 
 class GangState(msgspec.Struct, frozen=True):
-    """How many pods a gang has: all of them, those that are not over and have a node, and by Kubernetes' phases.
+    """The pods of a gang by progress: all, running with a node, and by Kubernetes' phases.
 
-    `source` is the object that describes it, if any does. `obstacle` says what is wrong with its pods or missing, ""
-    if it only waits for cells or for nothing.
+    `source` is the object that describes it, if any. `obstacle` has mistakes or missing pods, "" if it waits for cells
+    or for nothing.
     """
 
     source: ObjectRef | None = None
@@ -551,7 +540,7 @@ class GangState(msgspec.Struct, frozen=True):
 
 
 def state_of(gang: Gang, plan: Plan) -> GangState:
-    """The state of a gang whose plan this is. Cost O(pods x log)."""
+    """The state of a gang with this plan. Cost O(pods x log)."""
     members, ended = gang.in_order(), list(gang.ended.values())
     descriptions = [record.translation.description for record in members]
     said = [description.source for description in descriptions if description is not None]

@@ -1,7 +1,7 @@
-"""Places that an earlier leader decided for pods of a gang, and wrote onto those of their mates that it had bound.
+"""Places that an earlier leader decided for a gang, annotated on the pods that it had bound.
 
-They are read at all times, as another replica may lead before all of them are kept, and given when a term begins. A pod
-speaks for its own gang and those that start together with it, and for no other. Not thread-safe.
+They are read at all times, as another leader may come before all are used, and given when a term begins. A pod speaks
+for its own gang and those that start with it only. Not thread-safe.
 """
 
 import logging
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class _Promised(msgspec.Struct, frozen=True):
-    """A pod's place, by the uid and gang of the bound pod that has it."""
+    """A pod's place, with the uid and gang of the bound pod that has it in its annotations."""
 
     place: Promise
     by: str
@@ -30,7 +30,7 @@ class _Promised(msgspec.Struct, frozen=True):
 
 
 class Promises:
-    """See the module."""
+    """Places for waiting pods, by the annotations of their bound mates."""
 
     def __init__(self, pods: PodTable, gangs: Gangs) -> None:
         self._pods = pods
@@ -38,7 +38,7 @@ class Promises:
         self._places: dict[str, _Promised] = {}
 
     def take(self, record: PodRecord, reading: Reading) -> None:
-        """A bound pod has the places of its gang that had not been confirmed by then. UserError if they are no good."""
+        """Read the places of mates that a bound pod's annotations have. UserError if invalid."""
         gang = record.gang
         if gang is None:
             return
@@ -52,11 +52,11 @@ class Promises:
                     peer.place = replace(peer.place, promised_by=record.uid)
 
     def drop(self, uid: str) -> None:
-        """The pod is bound, or gone."""
+        """Forget the place of a pod that is bound or gone."""
         self._places.pop(uid, None)
 
     def keep_all(self, core: Core) -> None:
-        """Give the waiting pods their places, where these are still to be had."""
+        """Give the waiting pods their places, if still free."""
         self._places = {uid: one for uid, one in self._places.items() if self._pods.get(uid) is not None}
         for record in self._pods.without_node():
             promised = self._places.get(record.uid)

@@ -1,9 +1,9 @@
-"""Starting gangs: the next step of a pod that asks in the words of other schedulers, and all pods of a round at once.
+"""Starts of gangs: the next step of a gang's pod, and all pods of a round at once.
 
-A round is asked of the core as one group. When there is room, and kube-scheduler has found a node for each of its pods,
-the group is allocated and split in the same step. Each pod goes on as a group of its own: it may leave, be replaced or
-be joined by others without any of the rest being moved. Until then nothing is held but the cells that a preemption
-reserves. Not thread-safe: the service calls everything under its lock.
+A round is asked of the core as one group. Once there is room, and kube-scheduler has found a node for each pod, the
+group is allocated and split in the same step. Each pod goes on as a group of its own: it may leave, be replaced or be
+joined without moving others. Until then only cells reserved by a preemption are held. Not thread-safe: the service
+calls it under its lock.
 """
 
 import logging
@@ -34,26 +34,26 @@ log = logging.getLogger(__name__)
 
 
 class Alone(msgspec.Struct, frozen=True):
-    """The pod needs nobody else to start. `request` is None if it takes no cells."""
+    """The pod starts by itself. `request` is None if it takes no cells."""
 
     request: PodRequest | None
 
 
 class Bound(Protocol):
-    """The limits of all that gets cells, beside the cells themselves."""
+    """Limits of placed pods beside the cells themselves."""
 
     def allows(self, core: Core, pods: Sequence[tuple[PodRecord, PodRequest]]) -> bool:
-        """May these have cells together?"""
+        """True if these pods may have cells together."""
 
     def moment(self, core: Core) -> object:
-        """Another one whenever the answer may be."""
+        """A value that changes whenever the answer may."""
 
 
 class Rounds:
-    """See the module. A `bound` limits which pods start together."""
+    """The next step of each gang. A `bound` limits the pods that start together."""
 
     def __init__(self, pods: PodTable, gangs: Gangs, offers: Offers) -> None:
-        """`offers` may be replaced when the nodes of the configuration change."""
+        """`offers` are replaced when the configured nodes change."""
         self.offers = offers
         self._pods = pods
         self._gangs = gangs
@@ -63,7 +63,7 @@ class Rounds:
         self._alone: dict[str, PodRecord] = {}  # pods of gangs that it may do so for by themselves, by uid
 
     def step(self, record: PodRecord) -> Alone | Round | Wait:
-        """The next step of a waiting pod: by itself, with others, or not yet. Raises UserError if it is refused."""
+        """The next step of a waiting pod: alone, in a round, or later. Raises UserError if it is refused."""
         if record.translation.mistake:
             raise UserError(record.translation.mistake)
         key = record.gang
@@ -81,10 +81,10 @@ class Rounds:
         return Wait(f"podgroup/{key} starts with {len(plan.round.members)} other pods first")
 
     def choose(self, core: Core, key: GangKey, before: Sequence[Sequence[Asked]] = ()) -> None:
-        """Choose which pods of a gang start together, by the room there is now with `before` in place (`choices`).
+        """Choose the pods of a gang that start together, by the present room with `before` in place (`plans`).
 
-        A choice stays while cells are reserved for it. Cost O(pods) if nothing has changed since the last time, else up
-        to `choices.MOST_TRIES` questions to the core.
+        A choice stays while cells are reserved for it. Cost O(pods) without changes, else up to `MOST_TRIES` questions
+        to the core.
         """
         plan = self._gangs.plan(key)
         if plan.choices is None or plan.round is None:
@@ -120,7 +120,7 @@ class Rounds:
             plan.round = round_of(members, {}, plan.choices.least(members))
 
     def choose_within(self, key: GangKey, sizes: Sequence[int]) -> None:
-        """Choose the pods of a gang that start together, where cells for pods of these sizes are held for it."""
+        """Choose the pods of a gang that start on the cells held for it, of these sizes."""
         plan = self._gangs.plan(key)
         if plan.choices is None or plan.round is None or plan.chosen_at == tuple(sizes):
             return
@@ -134,13 +134,13 @@ class Rounds:
             plan.round = round_of(members, {}, plan.choices.least(members))
 
     def offer(self, part: Part, *, exact: PodRecord | None = None) -> Offer | None:
-        """The nodes that Kubernetes offers to each pod of a part; see `Offers.of`."""
+        """The nodes offered to each pod of a part; see `Offers.of`."""
         return self.offers.of(part.request, part.slots, exact=exact)
 
     def room(self, core: Core, round_: Round) -> list[Bind | Preempt | Wait]:
-        """The core's answer to each part if Kubernetes offered every node; the same until something changes.
+        """The core's answer to each part if every node were offered; cached until a change.
 
-        Cost: a look into a table but for the first of many pods that ask. UserError as `decide`.
+        Cost: a look into a table but for the first of many equal pods. UserError as `decide`.
         """
         self._check_names(core, round_)
         if len(round_.parts) == 1:
@@ -154,8 +154,10 @@ class Rounds:
     def decide(
         self, core: Core, round_: Round, phase: Phase, *, exact: PodRecord | None = None
     ) -> list[Bind | Preempt | Wait]:
-        """The core's answer to each part, in order, each with the ones before in place. Parts that could only wait
-        give their reserved cells back. UserError if other pods have taken a name that the round needs.
+        """The core's answer to each part, in order, with earlier parts in place.
+
+        Parts that could only wait free their reserved cells. UserError if other pods have taken a name that the round
+        needs.
         """
         self._check_names(core, round_)
         asks = [Asked(part.request, offer=self.offer(part, exact=exact)) for part in round_.parts]
@@ -177,7 +179,7 @@ class Rounds:
         return found
 
     def _check_names(self, core: Core, round_: Round) -> None:
-        """Raise UserError if there is an affinity group, which anybody may name, where one of the round's is to be."""
+        """Raise UserError if an affinity group has the name of a part: any author may choose it."""
         for part in round_.parts:
             name = part.request.spec.group.name
             is_ours = name in self._told and core.reserves(part.request)
@@ -190,17 +192,15 @@ class Rounds:
                     )
 
     def note_reserved(self, core: Core, round_: Round) -> None:
-        """The core may have reserved cells for parts of this round."""
+        """Note that the core may have reserved cells for this round."""
         for part in round_.parts:
             if core.reserves(part.request):
                 self._told[part.request.spec.group.name] = round_.key, part.request
 
     def start(self, core: Core, round_: Round, exact: PodRecord) -> bool:
-        """Allocate all parts, which the core had room for, and let every pod go on by itself: as Binding, or as one
-        that may go.
+        """Allocate all parts, for which the core had room, and split them: each pod is Binding or cleared.
 
-        False, and nothing is changed, if the core would not say so again. It looks first at the nodes that it looked at
-        first for others. So questions in between may change its answer.
+        False, and nothing changes, if the core answers otherwise now: it looks first at the nodes of its last search.
         """
         asks = [Asked(part.request, offer=self.offer(part, exact=exact)) for part in round_.parts]
         (found,) = core.plan([asks])
@@ -214,7 +214,7 @@ class Rounds:
         return True
 
     def has_started(self, core: Core, round_: Round) -> None:
-        """All pods of a round that take cells have their places: the others may go, and nothing stays reserved."""
+        """Handle a started round: pods without cells are cleared, and nothing stays reserved."""
         self._take_back(core, [part.request for part in round_.parts])
         for record in round_.members:
             if (ask := record.ask) is not None and not ask.leaf_cell_count:
@@ -223,14 +223,14 @@ class Rounds:
         log.info("gang started", extra={"fields": {"gang": round_.name, "pods": len(round_.members)}})
 
     def asked_alone(self, record: PodRecord) -> None:
-        """The core is asked about a pod by itself, and may reserve cells for it."""
+        """Note that the core is asked about a pod alone, and may reserve cells for it."""
         if record.gang is not None:
             self._alone[record.uid] = record
 
     def reconcile(self, core: Core, key: GangKey) -> list[PodRecord]:
-        """Pods of a gang came, changed or went: nothing stays reserved for a round that is not to be any more.
+        """Cancel reservations of a round that is out of date after a change of its pods.
 
-        Returns the pods that cells are reserved for, but that are not to start by themselves any more.
+        Returns the pods with reserved cells that do not start alone any more.
         """
         together = self._gangs.together(key)
         self._alone = {uid: one for uid, one in self._alone.items() if not one.state.has_node}
@@ -248,16 +248,16 @@ class Rounds:
         return [one for one in waiting if one.is_in_core and one.request is not None and core.reserves(one.request)]
 
     def gone(self, uid: str) -> None:
-        """A pod is not there any more."""
+        """Remove a pod that is gone."""
         self._alone.pop(uid, None)
 
     def forget(self) -> None:
-        """The term is over."""
+        """Forget a pod that is bound or gone."""
         self._told.clear()
         self._alone.clear()
 
     def annotations(self, record: PodRecord) -> dict[str, str]:
-        """The annotations of a pod that is being bound: its place, and those of its gang that are not written yet."""
+        """The annotations of a pod being bound: its place, and unwritten places of its gang."""
         place = bind_annotations(record.place.info) if record.place.info is not None else {}
         if not record.is_of_dialect:
             # The decision is of the text at that time, which may have been changed since.
@@ -274,7 +274,7 @@ class Rounds:
         return place | gang_annotations(record.request, str(record.gang or ""), peers)
 
     def _single(self, record: PodRecord) -> PodRequest | None:
-        """A pod's own request. One that its gang does not need is elastic; a wish is for where the others are."""
+        """A pod's own request. A pod above its gang's minimum is elastic, and prefers its mates' neighbourhood."""
         if record.ask is None or not record.ask.leaf_cell_count:
             return None
         mate = self._gangs.mate_with_cells(record)
@@ -305,7 +305,7 @@ def _has_no_cells(record: PodRecord) -> bool:
 
 
 def _places(parts: Sequence[Part], found: Sequence[Bind | Preempt | Wait]) -> dict[str, tuple[str, RuledPod]]:
-    """The nodes that the pods of these parts would have, by uid."""
+    """The nodes of the pods of these parts, by uid."""
     places: dict[str, tuple[str, RuledPod]] = {}
     for part, decision in zip(parts, found, strict=True):
         slots = [one for member in decision.bind_info.members for one in member] if isinstance(decision, Bind) else []
@@ -323,7 +323,7 @@ def _planned(core: Core, asks: list[Asked]) -> list[Bind | Preempt | Wait]:
 
 
 def single_request(record: PodRecord) -> PodRequest:
-    """The request of a pod of a dialect as a group of its own. It must take cells."""
+    """A gang pod's request as a group of its own. It must take cells."""
     ask = record.ask
     if ask is None:
         raise InvariantError(f"{record.key} asks for nothing")
@@ -332,7 +332,7 @@ def single_request(record: PodRecord) -> PodRequest:
 
 
 def _decided_text(record: PodRecord) -> str:
-    """The pod's own annotation, at the priority that was decided for it: its job may run at another. "" if none."""
+    """The pod's own annotation at its decided priority, which its job's may override; "" if none."""
     if record.reading is None:
         return ""
     spec, request = record.reading.spec, record.request
@@ -342,14 +342,14 @@ def _decided_text(record: PodRecord) -> str:
 
 
 def _as_in(part: Part, request: PodRequest, *, elastic: bool) -> PodRequest:
-    """A pod's own request, with what all pods of the part have in common."""
+    """A pod's own request, with the common terms of its part."""
     common = part.request.spec
     spec = replace(request.spec, lazy_preemption=common.lazy_preemption, elastic=elastic)
     return replace(request, spec=spec)
 
 
 def merged(decisions: list[Bind | Preempt | Wait]) -> Bind | Preempt | Wait | None:
-    """One answer for a whole round: its first wait, else all victims, else a bind; None if no part takes cells."""
+    """One answer for a round: its first wait, else all victims, else a bind; None if no part takes cells."""
     for decision in decisions:
         if isinstance(decision, Wait):
             return decision

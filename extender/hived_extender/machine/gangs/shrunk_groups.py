@@ -1,8 +1,8 @@
-"""Affinity groups that have given back cells of pods that do not come: which pods were in them, and who returns.
+"""Affinity groups that have given back cells of missing pods: their former pods, and returning ones.
 
-The core's group has fewer slots from then on, or is a group of the last pod alone. The author's own text stays on the
-pods, so that the bind info alone says how many slots are left. A pod that comes after that, and says what the group's
-pods said, takes a free slot of the group if there is one. Else it is a group of its own: it starts by itself.
+The core's group then has fewer slots, or is a group of the last pod alone. Pods keep their author's text; only the bind
+info has the remaining slots. A later pod with the group's text takes a free slot if there is one, else it starts as a
+group of its own.
 """
 
 from collections import Counter
@@ -14,24 +14,23 @@ from hived.values.specs import BindInfo, GroupSpec, PodRequest, PodSpec
 
 
 class ShrunkGroups:
-    """Not thread-safe. Groups as their pods' authors wrote them, by uid, and the pods of each by name."""
+    """Groups as their authors wrote them, by uid, and the pods of each by name. Not thread-safe."""
 
     def __init__(self) -> None:
         self._written: dict[str, GroupSpec] = {}
         self._pods: dict[str, dict[str, int]] = {}  # leaf cells by group and uid
 
     def __bool__(self) -> bool:
-        """Is there one?"""
         return bool(self._pods)
 
     def put(self, uid: str, written: GroupSpec, size: int) -> None:
-        """A pod of this size has cells in a part of the group that its author wrote."""
+        """Add a pod of this size that has cells in a part of its author's group."""
         self.forget(uid)
         self._written[uid] = written
         self._pods.setdefault(written.name, {})[uid] = size
 
     def forget(self, uid: str) -> None:
-        """A pod has no cells any more."""
+        """Remove a pod without cells."""
         written = self._written.pop(uid, None)
         if written is not None:
             del self._pods[written.name][uid]
@@ -44,9 +43,9 @@ class ShrunkGroups:
         return request if group is None else _in_group(request, group)
 
     def as_placed(self, request: PodRequest, info: BindInfo, alone: str) -> PodRequest:
-        """The request of a bound pod whose group has as many slots as its bind info has; `alone` names one for itself.
+        """The request of a bound pod, cut to the slots of its bind info; `alone` names a group of its own.
 
-        As it is if it has all slots, or the bind info is of another group.
+        Unchanged if all slots are there, or if the bind info is of another group.
         """
         slots = Counter(len(each.leaf_cell_indices) for member in info.members for each in member)
         group = request.spec.group
@@ -57,9 +56,9 @@ class ShrunkGroups:
         return _in_group(request, part_of(group, slots, alone))
 
     def as_returned(self, request: PodRequest, present: Group | None, alone: str) -> PodRequest:
-        """The request of a waiting pod now that its group, which is `present` or not, has given cells back.
+        """The request of a waiting pod whose group, `present` or not, has given cells back.
 
-        As it is if that has not. Raises UserError if it has as many pods of this size as it was to have.
+        Unchanged if the group has not. Raises UserError if the group has all its pods of this size.
         """
         group, size = request.spec.group, request.spec.leaf_cell_count
         pods = {uid: each for uid, each in self._pods.get(group.name, {}).items() if uid != request.uid}
@@ -76,7 +75,7 @@ class ShrunkGroups:
 
 
 def part_of(group: GroupSpec, slots: Counter[int], alone: str) -> GroupSpec:
-    """The group with so many slots of each size; one of a single slot is called `alone`."""
+    """The group cut to these slots by size; a single slot is called `alone`."""
     members = tuple(
         replace(member, pod_count=slots[member.leaf_cell_count])
         for member in group.members
@@ -86,7 +85,7 @@ def part_of(group: GroupSpec, slots: Counter[int], alone: str) -> GroupSpec:
 
 
 def with_group(spec: PodSpec, group: GroupSpec) -> PodSpec:
-    """The spec as one of another group."""
+    """The spec with another group."""
     return replace(spec, group=group)
 
 

@@ -1,13 +1,9 @@
-"""All gangs: which pods belong to which, which start together, and what can go on without whom.
+"""All gangs: their pods, gangs that start together, and pods that cannot go on without others.
 
-Nothing is decided or held here. A plan is worked out when somebody asks, and kept until one of the pods changes. Not
-thread-safe.
-
-Decides which PodGroups of Volcano hived lets in while they have no pods.
-
-Some controllers, such as Volcano's own and Kubeflow's training-operator, create no pods before their PodGroup has left
-the phase Pending. The scheduler of the pods has to let it in: hived if the owner's pod templates name one of hived's
-schedulers, else Volcano's, where PodGroups wait in queues first. One that is marked as held waits in a queue of ours.
+Nothing is decided or held here. A plan is made on demand and cached until a pod changes. Some controllers, such as
+Volcano's and Kubeflow's training-operator, create no pods before their PodGroup has left Pending, so the pods'
+scheduler must let it in: hived if the owner's templates name it, else Volcano's. A PodGroup marked as held waits in a
+queue of hived. Not thread-safe.
 """
 
 from collections import Counter, defaultdict
@@ -25,7 +21,7 @@ from hived_extender.machine.pods import PodRecord
 
 
 class Gangs:
-    """All gangs, by key. `ended` has pods that are over, by uid; `change_count` grows with every change of any pod."""
+    """All gangs, by key. `ended` has ended pods, by uid; `change_count` grows with every change of a pod."""
 
     def __init__(self) -> None:
         self._changed: dict[GangKey, None] = {}
@@ -40,7 +36,7 @@ class Gangs:
     # Facts
 
     def join(self, record: PodRecord) -> None:
-        """A pod that has a description with a gang in it belongs to that gang from now on."""
+        """Add a pod to the gang of its description."""
         description = record.translation.description
         if description is None or description.gang is None:
             return
@@ -52,7 +48,7 @@ class Gangs:
         self.changed(gang.key)
 
     def leave(self, record: PodRecord) -> None:
-        """The pod is gone, or about to be described anew. One that belongs to no gang is ignored."""
+        """Remove a pod that is gone or is read again; a pod without a gang is ignored."""
         description = record.translation.description
         if description is None or description.gang is None:
             return
@@ -68,14 +64,14 @@ class Gangs:
         self._drop_if_empty(gang)
 
     def end(self, uid: str, ended: Ended) -> None:
-        """A pod of a gang is over, but still there; what was known of its end before counts no more."""
+        """Note an ended pod that is not deleted, replacing earlier news."""
         key = ended.description.gang
         if key is not None:
             self.ended[uid] = self._gang(key).ended[uid] = ended
             self.changed(key)
 
     def forget(self, uid: str) -> None:
-        """A pod that was over is deleted."""
+        """Forget an ended pod that was deleted."""
         ended = self.ended.pop(uid, None)
         if ended is not None and ended.description.gang is not None:
             gang = self._gangs[ended.description.gang]
@@ -84,7 +80,7 @@ class Gangs:
             self._drop_if_empty(gang)
 
     def changed(self, key: GangKey) -> None:
-        """Something about a pod of this gang is not what it was."""
+        """Drop cached plans after a change of a gang's pod."""
         self.change_count += 1
         gang = self._gangs.get(key)
         if gang is not None:
@@ -97,29 +93,29 @@ class Gangs:
             self._plans.pop(other, None)
 
     def take_changed(self) -> tuple[GangKey, ...]:
-        """The gangs that have changed since the last call."""
+        """The gangs changed since the last call."""
         keys, self._changed = tuple(self._changed), {}
         return keys
 
     def take_regrouped(self) -> tuple[GangKey, ...]:
-        """The same for whoever tells the core which groups go on together."""
+        """The same, for telling the core which groups go on together."""
         keys, self._regrouped = tuple(self._regrouped), {}
         return keys
 
     # Questions
 
     def get(self, key: GangKey) -> Gang | None:
-        """The gang, None if no pod belongs to it."""
+        """The gang; None if it has no pods."""
         return self._gangs.get(key)
 
     def all(self) -> Iterable[Gang]:
-        """Every gang there is."""
+        """All gangs."""
         return self._gangs.values()
 
     def plan(self, key: GangKey) -> Plan:
-        """The plan for the waiting pods of a gang and of those that start together with it.
+        """The plan for the waiting pods of a gang and of gangs that start with it.
 
-        Cost O(pods x log) of all these gangs when one of them changed, else a look into a table.
+        Cost O(pods x log) of all these gangs after a change, else a look into a table.
         """
         known = self._plans.get(key)
         if known is None:
@@ -128,10 +124,10 @@ class Gangs:
         return known
 
     def together(self, key: GangKey) -> tuple[GangKey, ...]:
-        """This gang and all that start together with it, ascending.
+        """This gang and all that start with it, ascending.
 
-        Within a namespace it does not matter which of them says so. Of two namespaces both have to: nobody may hold up
-        the gangs of others, or have them evicted.
+        In one namespace, either gang may say so. Across namespaces both must: no tenant may delay or evict another's
+        gangs.
         """
         found, todo = {key}, [key]
         while todo:
@@ -149,18 +145,19 @@ class Gangs:
         return tuple(sorted(found))
 
     def of(self, record: PodRecord) -> list[Gang]:
-        """The gang of a pod and all that start together with it."""
+        """The gang of a pod and all that start with it."""
         keys = () if record.gang is None else self.together(record.gang)
         return [self._gangs[key] for key in keys if key in self._gangs]
 
     def is_surplus(self, record: PodRecord) -> bool:
-        """Would the pod's gang have its minimum without it?"""
+        """True if the pod's gang has its minimum without it."""
         gang = self._gang_of(record)
         return gang is not None and self._stands_without(gang, {record.uid})
 
     def leaving_with(self, victims: Iterable[PodRecord]) -> list[PodRecord]:
-        """These pods and all that cannot go on without them: where a gang would fall below its minimum, all of it and
-        of those that start together with it.
+        """These pods and all that cannot go on without them.
+
+        Below its minimum, a gang leaves whole, with the gangs that start together with it.
         """
         leaving = {record.uid: record for record in victims}
         for key in dict.fromkeys(gang.key for gang in map(self._gang_of, leaving.values()) if gang is not None):
@@ -171,16 +168,16 @@ class Gangs:
         return list(leaving.values())
 
     def placed_with(self, key: GangKey) -> list[PodRecord]:
-        """All pods that have a place, of this gang and of those that start together with it."""
+        """All placed pods of this gang and of those that start with it."""
         return [record for other in self.together(key) for record in self._members(other) if record.state.is_placed]
 
     def waiting_in(self, keys: Iterable[GangKey]) -> list[PodRecord]:
-        """All pods of these gangs that have no place yet, and no mistake."""
+        """All pods of these gangs without a place or a mistake."""
         members = (record for key in keys for record in self._members(key))
         return [record for record in members if not record.state.is_placed and not record.translation.mistake]
 
     def mate_with_cells(self, record: PodRecord) -> PodRecord | None:
-        """The first pod of its gang that has cells and keeps them."""
+        """The first pod of its gang that has cells and is not leaving."""
         gang = self._gang_of(record)
         mates = gang.present() if gang is not None else []
         return next((one for one in mates if one.uid != record.uid and one.place.info is not None), None)
@@ -231,10 +228,10 @@ PENDING = (None, "", "Pending")
 
 
 def waits_for_us(kube: KubeClient, serves: Callable[[str], bool], group: Object) -> bool:
-    """Whether this PodGroup of Volcano, which has no pods, is to be let in by us. Raises KubeError.
+    """True if hived must let in this Volcano PodGroup, which has no pods. Raises KubeError.
 
-    An owner that we have no right to read decides nothing. Its PodGroup is let in where the API server has no queues of
-    Volcano: then nobody else does it.
+    An owner that hived may not read decides nothing; then hived lets it in only if the API server has no Volcano
+    queues.
     """
     owner = _owner(group)
     if (group["metadata"].get("annotations") or {}).get(marks.HELD) == "true":
@@ -253,7 +250,7 @@ def waits_for_us(kube: KubeClient, serves: Callable[[str], bool], group: Object)
 
 
 def _owner(group: Object) -> Object | None:
-    """The controller that made the PodGroup for pods to come; none if Volcano's made it for pods that exist."""
+    """The controller that made the PodGroup for pods to come; none if Volcano made it for existing pods."""
     owners = group["metadata"].get("ownerReferences") or ()
     owner = next((one for one in owners if one.get("controller")), next(iter(owners), None))
     is_made = owner is not None and group["metadata"]["name"] == volcano.MADE.format(owner.get("uid"))
@@ -270,13 +267,13 @@ def _read(kube: KubeClient, owner: Object, namespace: str) -> Object:
 
 
 def _plurals(kube: KubeClient, base: str) -> dict[str, str]:
-    """The plural of each kind that the API server has in this version of a group."""
+    """The plural of each kind in this API group version."""
     resources = kube.get(base).get("resources") or ()
     return {one["kind"]: one["name"] for one in resources if "/" not in one["name"]}
 
 
 def _scheduler_names(spec: Object) -> set[str]:
-    """The schedulerName of the pods that an owner will make: the template's, else the owner's, else Volcano's."""
+    """The schedulerName of an owner's future pods: the templates', else the owner's, else Volcano's."""
     default = spec.get("schedulerName") or volcano.SCHEDULER
     return {pod.get("schedulerName") or default for pod in _pod_specs(spec)} or {default}
 

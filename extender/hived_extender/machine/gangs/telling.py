@@ -1,8 +1,7 @@
-"""The core learns which groups go on together, before it chooses who leaves (rule 8.14).
+"""Tells the core which groups go on together, before it chooses victims (rule 8.14).
 
-To the core each pod of a gang in the words of other schedulers is a group of its own. What it is told is the same as
-`Gangs.leaving_with` says. It is told late, when it is asked the next time: a gang of which many pods change between two
-questions costs no more than one. Not thread-safe.
+To the core each gang pod is a group of its own. It is told the same as `Gangs.leaving_with` says, before its next
+question, so that many changes of a gang cost one message. Not thread-safe.
 """
 
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ from hived_extender.machine.pods import PodRecord
 
 
 class TellingGangs:
-    """What a state of the core was told."""
+    """Links between groups as last told to a state of the core."""
 
     def __init__(self, gangs: Gangs) -> None:
         self._gangs = gangs
@@ -28,9 +27,9 @@ class TellingGangs:
         self._name_of: dict[GangKey, str] = {}
 
     def tell(self, core: Core) -> None:
-        """Tell of all gangs that have changed; of all that there are if the core has another state.
+        """Tell the core all changed gangs; all gangs, if it has another state.
 
-        Nothing is told with `rules: hived`. Cost O(pods of these gangs).
+        With `rules: hived` nothing is told. Cost O(pods of these gangs).
         """
         if core.state.spec.rules is not Rules.BETTER:
             return
@@ -69,7 +68,7 @@ class TellingGangs:
 
 
 def _as_told(name: str, gangs: Iterable[Gang]) -> GangOfCore:
-    """Gangs that start together, as far as they have cells; without groups if there is one group at most."""
+    """Gangs that start together, as far as they have cells; without groups if there is at most one."""
     groups: dict[str, None] = {}
     limits: list[GangLimit] = []
     for gang in gangs:
@@ -91,7 +90,7 @@ def _limit(staying: list[PodRecord], minimum: int) -> GangLimit:
 
 
 def _groups(records: Iterable[PodRecord]) -> list[str]:
-    """The groups of those that have cells."""
+    """The groups of pods with cells."""
     return [
         record.request.spec.group.name
         for record in records
