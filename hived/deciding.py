@@ -59,7 +59,7 @@ def decide(state: State, event: ScheduleRequested) -> Decision:
 
 
 def decide_member(state: State, pod: PodRequest, group: Group, offer: Offer | None = None) -> Decision:
-    """A pod of a group that has its cells: it takes the first free slot of its size (rules 5.3, 5.4).
+    """Answer a pod of a group that has its cells: it takes the first free slot of its size (rules 5.3, 5.4).
 
     With an offer, the first one on a node that will do (rule 12.10).
     """
@@ -81,7 +81,7 @@ def decide_member(state: State, pod: PodRequest, group: Group, offer: Offer | No
 
 
 def _too_many(state: State, group: Group, size: int, slots: range) -> str:
-    """The message for a pod that its group has no slot for; `rules: hived` has the reference's."""
+    """The error for a pod without a slot in its group; `rules: hived` has the reference's."""
     if state.spec.rules is Rules.HIVED:
         return (
             f"Requesting more pods than the configured number for {size} leaf cells ({len(slots)} pods) "
@@ -98,13 +98,15 @@ def _too_many(state: State, group: Group, size: int, slots: range) -> str:
 
 
 def _may_have(state: State, group: Group, slot: int, offer: Offer) -> bool:
-    """Will the node of a slot do as it is? True if its first leaf is not configured any more."""
+    """True if the node of a slot is offered as it is, or the slot's first leaf is not configured any more."""
     leaf = group.physical[leaf_range(group.members, slot).start]
     return bool(leaf == NO_CELL or offer.nodes[slot, state.arrays.node[leaf]])
 
 
 def _may_stay(state: State, event: ScheduleRequested, group: Group) -> bool:
-    """Is every cell that a preempting group reserves healthy and, unless ignored (rule 2.9), suggested or offered?"""
+    """True if every cell that a preempting group reserves is healthy and, unless ignored (rule 2.9), suggested or
+    offered.
+    """
     held = group.physical[group.physical != NO_CELL]
     if state.cells.bad[held].any():
         return False
@@ -116,7 +118,7 @@ def _may_stay(state: State, event: ScheduleRequested, group: Group) -> bool:
 
 
 def _decide_new(state: State, event: ScheduleRequested) -> Bind | Preempt | Wait:
-    """A pod whose group holds nothing yet: search, and in the Preempting phase reserve the cells found."""
+    """Search for a new group, and in the Preempting phase reserve the cells found."""
     pod = event.pod
     before = mark(state)
     offer = event.offer
@@ -142,9 +144,9 @@ def _decide_new(state: State, event: ScheduleRequested) -> Bind | Preempt | Wait
 
 
 def _behind(state: State, pod: PodRequest, found: Placement) -> IntArray | None:
-    """The virtual leaves of a new reservation. Under `rules: 2` they are those that a bind there would be given.
+    """The virtual leaves of a new reservation. Under `rules: 2` they are the leaves of a bind there.
 
-    So the numbers of a VC's cells do not tell whether somebody had to leave, and later choices do not hang on it (rule
+    So the numbers of a VC's cells do not tell if a group had to leave, and later choices do not hang on it (rule
     18.5). Cost O(leaves x height x fan-out).
     """
     if state.spec.rules is Rules.HIVED or found.virtual is None or found.keeps_virtual:

@@ -1,8 +1,8 @@
-"""The core's what-if: facts in order, questions, and everything back as it was.
+"""The core's what-if: apply facts in order, ask questions, and restore everything.
 
-A question may suppose facts: pods have ended, nodes have healed. It may bind pods on the way, and have others leave.
-All of it happens on the state itself while the journal records, and is undone, with the order of the views (rule 5.2).
-A scenario of a copy is told facts for good: for questions outside of the state's lock, and for virtual time.
+A question may assume facts: pods have ended, nodes have healed. It may bind pods on the way, and evict others. All of
+it happens on the state itself while the journal records, and is undone, with the order of the views (rule 5.2). A
+scenario of a copy takes facts for good: for questions outside of the state's lock, and for virtual time.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -47,7 +47,7 @@ class Asked:
 
 
 class Scenario:
-    """A state as it might be, at a moment: `now_s` in seconds since 1970; None if nobody's work counts.
+    """A state as it might be at `now_s`, in seconds since 1970; None if no lost work counts.
 
     Questions change nothing. Facts change `state` for good; only a copy is told any.
     """
@@ -57,13 +57,13 @@ class Scenario:
 
     @classmethod
     def copied(cls, state: State, now_s: float | None = None, room: "Scenario | None" = None) -> "Scenario":
-        """A scenario of a copy. The memory of `room`, which is over, is used again. Cost O(cells + groups)."""
+        """Copy a state into a scenario, using the memory of `room`, a scenario that is over. Cost O(cells + groups)."""
         return cls(copy_state(state, None if room is None else room.state), now_s)
 
     # ---- questions
 
     def tentatively(self, act: Callable[[], Result]) -> Result:
-        """The result of a function that changes the state while the journal records. All changes are undone.
+        """Run a function that changes the state while the journal records, undo all changes, and return its result.
 
         The function may be called again from the start, when the journal was full. Cost O(cells) of copying the order
         of the views, besides that of the function.
@@ -85,10 +85,9 @@ class Scenario:
     def plan(
         self, bundles: Sequence[Sequence[Asked]], facts: Sequence[Fact] = (), evicted: list[str] | None = None
     ) -> list[list[Decision] | UserError]:
-        """The decisions of `handle` in the Filtering phase for bundles of pods, which run whole or not at all (rule
-        15.5). Each pod finds earlier pods that can run in place: pods of its own bundle, and of earlier bundles that
-        can run as a whole. Of a bundle with a pod that is refused, the error. Cost: the facts and the searches, and
-        that of `tentatively`.
+        """Decide, as `handle` in the Filtering phase, bundles of pods that run whole or not at all (rule 15.5). Each
+        pod finds earlier pods that can run in place: pods of its own bundle, and of earlier bundles that can run as a
+        whole. Of a bundle with a refused pod, the error. Cost: the facts and the searches, and that of `tentatively`.
 
         facts : supposed before
         evicted : if given, pods that would have to preempt are bound as well, once their victims have left; the names
@@ -97,13 +96,13 @@ class Scenario:
         return self.tentatively(lambda: self._plan(bundles, facts, evicted))
 
     def places(self, asked: Sequence[Asked], facts: Sequence[Fact] = ()) -> list[BindInfo] | None:
-        """The places of pods that start together without anybody leaving; None if one has none. Cost: see `plan`."""
+        """The places of pods that start together without victims; None if one has none. Cost: see `plan`."""
         (found,) = self.plan([asked], facts)
         bound = [] if isinstance(found, UserError) else [one.bind_info for one in found if isinstance(one, Bind)]
         return bound if len(bound) == len(asked) else None
 
     def cells(self, asked: Asked, facts: Sequence[Fact] = ()) -> DecidedBind | None:
-        """The cells of a new group that starts after some facts without anybody leaving; None if it would not.
+        """The cells of a new group that starts after some facts without victims; None if it would not.
 
         Cost: the facts and a search, and that of `tentatively`. Raises UserError as `handle` does.
         """
@@ -123,16 +122,16 @@ class Scenario:
     # ---- facts, for good
 
     def tell(self, facts: Iterable[Event]) -> None:
-        """Take in facts, one after the other. Raises UserError as `handle` does, of the first that is refused."""
+        """Apply facts, one after the other. Raises UserError as `handle` does, of the first refused one."""
         for fact in facts:
             handle(self.state, fact)
 
     def leave(self, pods: Iterable[PodRequest]) -> None:
-        """These pods are gone; those of groups that are not there are ignored."""
+        """Delete these pods; groups that are not there are ignored."""
         self.tell(map(PodDeleted, pods))
 
     def ask(self, asked: Asked, phase: Phase = Phase.FILTERING) -> Decision:
-        """The decision of `handle`; in the Preempting phase cells are reserved. Cost: a search."""
+        """Decide as `handle`; in the Preempting phase cells are reserved. Cost: a search."""
         return handle(self.state, asked.at(phase, self.now_s))
 
     def start(self, asked: Asked) -> Decision:
@@ -171,7 +170,7 @@ class Scenario:
         return found
 
     def _suppose(self, facts: Sequence[Fact]) -> None:
-        """Take in facts while the journal records, so that they can be taken back."""
+        """Apply facts while the journal records, so that they can be taken back."""
         state = self.state
         for name in dict.fromkeys(fact.pod.spec.group.name for fact in facts if isinstance(fact, PodDeleted)):
             if (group := state.groups.get(name)) is not None:
@@ -195,7 +194,7 @@ class Scenario:
         return decision
 
     def _evict(self, event: ScheduleRequested, evicted: list[str]) -> Decision:
-        """Reserve the cells of a pod, have its victims leave, and ask again with the nodes that they leave offered."""
+        """Reserve the cells of a pod, delete its victims, and ask again with their nodes offered."""
         state = self.state
         found = decide(state, replace(event, phase=Phase.PREEMPTING))
         if not isinstance(found, Preempt):
@@ -215,7 +214,7 @@ def _is_whole(found: list[Decision] | UserError) -> bool:
 
 
 def pods_of(state: State, groups: Iterable[str]) -> list[PodRequest]:
-    """All pods of these groups, each once; those too that wait for victims."""
+    """All pods of these groups, each once, also pods that wait for victims."""
     known = [state.groups[name] for name in groups if name in state.groups]
     pods = (pod for one in known for pod in (*one.holders, *one.preempting_pods.values()) if pod is not None)
     return list({pod.uid: pod for pod in pods}.values())
@@ -231,7 +230,7 @@ def nodes_of(state: State, groups: Iterable[str]) -> BoolArray:
 
 
 def once_left(asked: Asked, left: BoolArray) -> Asked:
-    """The same once pods have left these nodes: Kubernetes then offers those that only they kept full."""
+    """The same request once pods have left these nodes: Kubernetes then offers nodes that were full because of them."""
     offer = asked.offer
     if offer is None or not (offer.after & left).any():
         return asked
@@ -239,7 +238,7 @@ def once_left(asked: Asked, left: BoolArray) -> Asked:
 
 
 def least_prefix(candidates: Sequence[T], is_enough: Callable[[Sequence[T]], bool]) -> list[T] | None:
-    """The first candidates that are enough together, less those of them that could have stayed; None if all are not.
+    """The shortest prefix of candidates that is enough, without candidates that can stay; None if all are not enough.
 
     A later one stays if it can, then an earlier one. Cost: O(log) questions for the prefix, one for each of its
     candidates.
@@ -251,7 +250,7 @@ def least_prefix(candidates: Sequence[T], is_enough: Callable[[Sequence[T]], boo
 
 
 def first_enough(candidates: Sequence[T], is_enough: Callable[[Sequence[T]], bool]) -> list[T] | None:
-    """The first candidates, one at least, that are enough together; None if all are not. Cost: O(log) questions."""
+    """The shortest prefix of candidates, one at least, that is enough; None if all are not. Cost: O(log) questions."""
     most = 1
     while not is_enough(candidates[:most]):
         if most >= len(candidates):
@@ -265,7 +264,7 @@ def first_enough(candidates: Sequence[T], is_enough: Callable[[Sequence[T]], boo
 
 
 def without_needless(leaving: list[T], is_enough: Callable[[Sequence[T]], bool]) -> list[T]:
-    """Those that have to leave, where all are enough: each is asked about once, the last one first."""
+    """Drop candidates that can stay, where all are enough: each is tested once, the last one first."""
     for place in reversed(range(len(leaving))):
         rest = leaving[:place] + leaving[place + 1 :]
         if is_enough(rest):

@@ -1,4 +1,4 @@
-"""The one door: `handle(state, event)` takes an event, changes the state, returns a decision.
+"""The only entrance to the core: `handle(state, event)` takes an event, changes the state, returns a decision.
 
 A decision that is not carried out changes nothing (rule 5.2): a search runs while the journal records and is undone.
 Exceptions are the order of the views, the pod's own cancelled preemption, and a new preemption in the Preempting phase.
@@ -70,7 +70,7 @@ def new_state(spec: ClusterSpec) -> State:
 
 
 def idle_state(spec: ClusterSpec, topology: Topology | None = None) -> State:
-    """A scheduler for a cluster in which every node is healthy, and that nobody uses. Cost O(cells).
+    """A scheduler for an unused cluster of healthy nodes. Cost O(cells).
 
     topology : of the same configuration, if there is one already
     """
@@ -82,7 +82,7 @@ def idle_state(spec: ClusterSpec, topology: Topology | None = None) -> State:
 
 
 def handle(state: State, event: Event) -> Decision:
-    """Take in one event.
+    """Handle one event.
 
     Returns Bind, Preempt or Wait for `ScheduleRequested`, else Applied. Raises UserError if the pod asks for something
     impossible or contradictory; nothing has changed then (rule 5.12). Raises InvariantError if the state breaks its own
@@ -115,7 +115,7 @@ def handle(state: State, event: Event) -> Decision:
 
 
 def take_in(state: State, fact: PodAllocated | Fact) -> Applied:
-    """Take in a fact, whether or not the journal records. Raises as `handle`."""
+    """Apply a fact, also while the journal records. Raises as `handle`."""
     forget_waits(state)
     match fact:
         case PodAllocated():
@@ -131,7 +131,7 @@ def take_in(state: State, fact: PodAllocated | Fact) -> Applied:
 
 
 def check_asked(state: State, event: ScheduleRequested) -> None:
-    """Raise UserError for a request that contradicts itself, and note its moment."""
+    """Raise UserError for a request that contradicts itself, and set its time."""
     check_members(event.pod.spec)
     if event.suggested is not None and event.suggested.shape != (len(state.topology.node_names),):
         raise UserError(f"suggested nodes must be a mask of {len(state.topology.node_names)} nodes")
@@ -159,14 +159,14 @@ def while_recording(state: State, decide: Callable[[], Result]) -> Result:
 
 
 def _undo_all(state: State) -> None:
-    """Back to the state before the event, wherever it was interrupted."""
+    """Restore the state before the event, wherever it was interrupted."""
     undo_changes(state, _START)
     forget_order(state.arrays, state.cells)
     forget_waits(state)
 
 
 def check_changed_request(state: State, pod: PodRequest) -> None:
-    """Raise UserError if the core would refuse a pod that asks for something else than before.
+    """Raise UserError if the core would refuse a pod's changed request.
 
     To be asked before the pod's old request is deleted, which must not happen for one that is refused. Changes nothing.
     A pod may always leave the preempting group that it belongs to, so that a gang can change as a whole, pod by pod.
@@ -190,7 +190,7 @@ def _allocate(state: State, event: PodAllocated) -> Applied:
     if group.state is GroupState.PREEMPTING:
         held = group.physical[group.physical != NO_CELL]
         if (state.cells.state[held] != CellState.RESERVED).any():
-            # bound by somebody else before its victims left: the free cells are worked out anew (rule 8.10)
+            # bound by another component before its victims left: the free cells are worked out anew (rule 8.10)
             check_bind_info(pod, bind_info)
             cancel_preemption(state, group)
             applied = _allocate_first(state, event)
@@ -208,7 +208,7 @@ def _allocate(state: State, event: PodAllocated) -> Applied:
 
 
 def _allocate_first(state: State, event: PodAllocated) -> Applied:
-    """The first pod of a group brings the placement of all."""
+    """Allocate the first pod of a group, which brings the placement of all."""
     pod, bind_info = event.pod, event.bind_info
     leaves = named_leaves(state, pod, bind_info)
     preempted = _carry_out_lazy_preemptions(state, event) if event.lazily_preempted else []
@@ -219,7 +219,7 @@ def _allocate_first(state: State, event: PodAllocated) -> Applied:
 
 
 def _progress(state: State, event: PodProgressed) -> Applied:
-    """The times of a pod that holds cells; of any other they are ignored."""
+    """Record the times of a pod that holds cells; of any other they are ignored."""
     group = state.groups.get(event.pod.spec.group.name)
     if group is not None and event.pod.uid in group.slots_of:
         note_times(state, group, event.pod.uid, event.times)
@@ -263,7 +263,7 @@ def _change_health(state: State, event: NodeHealthChanged | LeavesLost) -> Appli
 
 
 def _delete(state: State, pod: PodRequest) -> Applied:
-    """A pod is gone: its slots are free, or a preemption that nobody asks for any more ends (rules 2.13, 8.6)."""
+    """Delete a pod: free its slots, or cancel its preemption once no pod of the group is left (rules 2.13, 8.6)."""
     group = state.groups.get(pod.spec.group.name)
     if group is None:
         return Applied()

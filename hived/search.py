@@ -1,4 +1,4 @@
-"""Where a new group could go: which chains to try, then placement in the VC and mapping (rules 5.7 to 5.11).
+"""Searches cells for a new group: which chains to try, then placement in the VC and mapping (rules 5.7 to 5.11).
 
 With an offer of Kubernetes the search does not end with the first placement in the VC: that one is taken if the offer
 allows it. Next comes one that keeps to the nodes that all pods may use, then any other that `offered_placement` finds.
@@ -32,8 +32,8 @@ _MOST = 2**31 - 1  # counts saturate here; no cluster has as many leaves (rule 2
 
 
 def search(state: State, pod: PodRequest, suggested: BoolArray | None, own: IntArray | None = None) -> Placement | Wait:
-    """Find cells for a new group; runs while the journal records, and the caller undoes the changes that it does not
-    need. `own` is as in `ScheduleRequested`.
+    """Find cells for a new group; runs while the journal records, and the caller undoes changes. `own` is as in
+    `ScheduleRequested`.
 
     Raises UserError for a request that this cluster can never meet (rule 5.7).
     """
@@ -47,7 +47,7 @@ def search(state: State, pod: PodRequest, suggested: BoolArray | None, own: IntA
 
 
 def search_offered(state: State, pod: PodRequest, offer: Offer, own: IntArray | None = None) -> Placement | Wait:
-    """As `search`, with a placement that the offer allows, wherever in the VC there is one (rule 12.6).
+    """Search as `search`, for any placement in the VC that the offer allows (rule 12.6).
 
     Costs some 20 us more than `search` if the reference's choice will do. Else also a few sweeps of each chain's cells,
     1 ms at 1,024 nodes, and tenths of a millisecond for each pod of a group.
@@ -83,10 +83,10 @@ def search_offered(state: State, pod: PodRequest, offer: Offer, own: IntArray | 
 
 
 def _sparing(state: State, request: Request, offer: Offer, found: Placement) -> Placement | None:
-    """Idle cells that the offer allows, in place of a placement on nodes that all pods may use, for which others would
-    have to leave. None, with nothing changed, if there are none, or the VC is not sparing.
+    """Find idle cells that the offer allows, instead of a placement that needs victims on nodes that all pods may use.
+    None, with nothing changed, if there are none, or the VC is not sparing.
 
-    Where all pods may use the same nodes, the search before has looked for such cells already.
+    Where all pods may use the same nodes, the search before has looked for them already.
     """
     spec = request.pod.spec
     if state.spec.rules is Rules.HIVED or not (offer.rules or len(_first_if_equal(offer.nodes)) > 1):
@@ -117,7 +117,7 @@ def _request(pod: PodRequest, suggested: BoolArray | None, own: IntArray | None)
 
 
 def _first_fit(state: State, request: Request, refused: dict[int, Wait]) -> Placement | Wait:
-    """The first view that has room, as the reference tries them (rules 5.9, 5.11), after the group's own cells.
+    """Find the first view that has room, as the reference tries them (rules 5.9, 5.11), after the group's own cells.
 
     `refused` is told why each one before has none.
     """
@@ -144,7 +144,7 @@ def _views(state: State, pod: PodRequest) -> list[int]:
 
 
 def _masks(offer: Offer) -> Iterator[BoolArray]:
-    """The nodes that all pods may use: at first as they are, then with nodes that others have to leave before."""
+    """The nodes that all pods may use: first as they are, then with nodes that others have to leave before."""
     nodes = np.asarray(offer.nodes.all(axis=0))
     if nodes.any():
         yield nodes
@@ -155,7 +155,7 @@ def _masks(offer: Offer) -> Iterator[BoolArray]:
 
 
 def _reason(state: State, request: Request, offer: Offer, tries: int) -> str:
-    """Why a group waits that would have a place if Kubernetes offered every node to every pod of it.
+    """Explain a wait that ends if Kubernetes offers every node to every pod of the group.
 
     tries : after so many the search was given up, 0 if it was not
     """
@@ -185,9 +185,9 @@ def _reason(state: State, request: Request, offer: Offer, tries: int) -> str:
 
 
 def _are_rules_in_the_way(state: State, request: Request, offer: Offer) -> bool:
-    """Would a group wait for its own rules alone, even if no pod had to leave a node before?
+    """True if a group would wait for its own rules alone, even if no pod had to leave a node before.
 
-    kube-scheduler's candidates for preemption are in `after` also where nobody is. Costs one more search if rules
+    kube-scheduler's candidates for preemption are in `after` also where no pod runs. Costs one more search if rules
     exclude nodes.
     """
     if not offer.rules or not offer.after.any():
@@ -200,7 +200,7 @@ def _are_rules_in_the_way(state: State, request: Request, offer: Offer) -> bool:
 
 
 def _refusals(offer: Offer, nodes: IntArray, whose: str) -> str:
-    """In brackets, how many nodes of a VC or of the cluster the offer leaves out; "" if none."""
+    """The number of nodes of a VC or the cluster outside of the offer, in brackets; "" if none."""
     offered = _first_if_equal(offer.nodes) | _first_if_equal(offer.after)
     to_all = int(np.count_nonzero(~np.asarray(offered.any(axis=0))[nodes]))
     to_any = int(np.count_nonzero(~np.asarray(offered.all(axis=0))[nodes]))

@@ -1,8 +1,8 @@
-"""Placing a new group in one view under better rules: the VC's own choice of cells, then the hardware (rules 18).
+"""Places a new group in one view under better rules: the VC's own choice of cells, then the hardware (rules 18).
 
 The cells of a VC are chosen by its own state alone, as it would be in a private cluster: that is the guarantee (rule
-18.5). The hardware behind them is chosen so that nobody leaves if that can be, then near together. The VC's key
-`placement` is not asked (rule 18.10).
+18.5). The hardware behind them is chosen without preemption if possible, then near together. The VC's key `placement`
+is ignored (rule 18.10).
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ _ANYWHERE = 0  # in place of a level
 
 
 def fit_better(state: State, request: Request, view: int) -> Placement | Wait:
-    """A place in one view, or why there is none; stands in for `placement.fit_in_view` under `rules: 2`."""
+    """Place a group in one view, or give the reason; replaces `placement.fit_in_view` under `rules: 2`."""
     spec = request.pod.spec
     if spec.beside:
         forget_moves(state.arrays, state.cells, view)
@@ -54,9 +54,10 @@ def fit_better(state: State, request: Request, view: int) -> Placement | Wait:
 def _fit_otherwise(
     state: State, request: Request, view: int, fit: Callable[[State, Request, int], Placement | Wait]
 ) -> Placement | Wait:
-    """Where the own choice has no hardware, as with bad nodes: as the reference does it, or any place without victims.
+    """Place a group whose own choice has no hardware, as with bad nodes: as the reference does, or anywhere without
+    victims.
 
-    The private cluster would have no such hardware either, so there is nothing to keep to. Equal nodes keep their
+    The private cluster would not have it either, so there is nothing to keep to. Equal nodes keep their
     initial order (rule 6.2), so that earlier requests have no part in it.
     """
     if fit is fit_anywhere and len(request.sizes) == 1:
@@ -72,7 +73,7 @@ def _fit_otherwise(
 
 
 def _fit(state: State, request: Request, view: int, own_level: int, level: int) -> Placement | None:
-    """Below one cell of the view, and below one physical cell, of these levels at most; or anywhere."""
+    """Place a group below one cell of the view, and below one physical cell, of these levels at most; or anywhere."""
     if not request.is_guaranteed:
         leaves = _pack(state, request, view, level, _NOBODY)
         return None if leaves is None else Placement(leaves, None)
@@ -93,7 +94,7 @@ def _fit(state: State, request: Request, view: int, own_level: int, level: int) 
 
 
 def map_chosen(state: State, request: Request, virtual: IntArray, level: int) -> Placement | None:
-    """Hardware behind virtual leaves that are free, below one physical cell of this level unless it is 0.
+    """Find hardware behind free virtual leaves, below one physical cell of this level unless it is 0.
 
     None, with nothing changed, if there is none.
     """
@@ -101,7 +102,7 @@ def map_chosen(state: State, request: Request, virtual: IntArray, level: int) ->
 
 
 def _pack(state: State, request: Request, view: int, level: int, pardoned: IntArray) -> IntArray | None:
-    """Leaves of a view that are free or pardoned."""
+    """Pack a group onto leaves of a view that are free or pardoned."""
     if request.wanted > state.topology.view_leaf_counts[view]:
         return None
     leaves = np.empty(request.wanted, np.int32)
@@ -113,9 +114,9 @@ def _pack(state: State, request: Request, view: int, level: int, pardoned: IntAr
 
 
 def _own_choice(state: State, request: Request, view: int, level: int) -> tuple[IntArray | None, bool]:
-    """The virtual leaves that a VC would take in a private cluster; and whether the search for victims was cut short.
+    """Choose the virtual leaves that a VC would take in a private cluster; tell if the search for victims gave up.
 
-    Lower priorities of the VC are preempted only if need be, those that lose least work (rule 18.9).
+    Lower priorities of the VC are preempted only if necessary, least lost work first (rule 18.9).
     """
     leaves = _pack(state, request, view, level, _NOBODY)
     if leaves is not None or request.pod.spec.priority <= MIN_GUARANTEED_PRIORITY:
@@ -142,7 +143,7 @@ def _own_candidates(state: State, request: Request, view: int) -> Candidates:
 
 
 def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_up: bool) -> Placement | None:
-    """Hardware behind virtual leaves, as `_map_among`; new preassigned cells are sound unless there are no such cells.
+    """Find hardware behind virtual leaves, as `_map_among`; new preassigned cells are sound if such cells exist.
 
     They have no bad leaf, and leave good cells for all claims: the VC and others will need all of their leaves, and
     would have healthy ones in private clusters (rule 18.7).
@@ -155,13 +156,13 @@ def _map(state: State, request: Request, virtual: IntArray, level: int, *, gave_
 
 
 def _may_take_new(state: State, virtual: IntArray) -> bool:
-    """Might any of these leaves need a new preassigned cell? Groups that leave lazily can take the old one along."""
+    """True if any of these leaves may need a new preassigned cell, as lazily preempted groups can keep the old one."""
     is_unbound = state.cells.bound[state.arrays.root[virtual]] == NO_CELL
     return bool(is_unbound.any()) or bool(lazy_groups_below(state, virtual))
 
 
 def _has_bad(state: State, cell: int) -> bool:
-    """Is any leaf bad in the chain of a cell? Cost O(top cells)."""
+    """True if any leaf in the chain of a cell is bad. Cost O(top cells)."""
     arrays, cells = state.arrays, state.cells
     chain = int(arrays.chain_of_level[arrays.chain_level[cell]])
     top = int(arrays.level_offset[chain] + arrays.top_level[chain])
@@ -170,9 +171,10 @@ def _has_bad(state: State, cell: int) -> bool:
 
 
 def _map_among(state: State, request: Request, virtual: IntArray, level: int, *, gave_up: bool) -> Placement | None:
-    """Hardware behind virtual leaves, below one physical cell of a level at most; None, with nothing changed, if none.
+    """Find hardware behind virtual leaves, below one physical cell of a level at most; None, with nothing changed, if
+    none.
 
-    Groups that leave lazily do so first (rule 8.7). Then nobody leaves if that can be; else those that lose least. A VC
+    Groups that leave lazily do so first (rule 8.7). Then a place without victims is tried, then the least loss. A VC
     that is sparing also takes other virtual leaves that are like these.
     """
     before, pod = mark(state), request.pod
@@ -201,10 +203,10 @@ def _map_among(state: State, request: Request, virtual: IntArray, level: int, *,
 
 
 def _without_doomed(state: State, request: Request, found: Placement, level: int) -> IntArray | None:
-    """Hardware where nobody leaves, behind the virtual leaves of a placement with victims; None if there is none.
+    """Find hardware without victims behind the virtual leaves of a placement with victims; None if there is none.
 
     There is none, and nothing changes, unless idle doomed cells are in the way and as much of it is healthy. Doomed
-    cells only show bad hardware, and any bad cell does that. Carrying it out releases those in the way (rules 18.6,
+    cells only show bad hardware, and any bad cell does that. Carrying it out releases the ones in the way (rules 18.6,
     19.3). Costs nothing where no cell is doomed.
     """
     assert found.virtual is not None
@@ -222,7 +224,7 @@ def _without_doomed(state: State, request: Request, found: Placement, level: int
 
 
 def _bad_beside(state: State, virtual: IntArray, physical: IntArray) -> int:
-    """Bad leaves below the physical cells that would be behind the preassigned cells of some leaves."""
+    """Count the bad leaves below the physical cells that would be behind the preassigned cells of some leaves."""
     arrays, cells, roots = state.arrays, state.cells, set[int]()
     for leaf, own in zip(virtual.tolist(), physical.tolist(), strict=True):
         root = own
@@ -236,7 +238,7 @@ def _bad_beside(state: State, virtual: IntArray, physical: IntArray) -> int:
 def _hardware(
     state: State, request: Request, virtual: IntArray, level: int, pardoned: IntArray
 ) -> IntArray | None:  # fmt: skip
-    """Physical leaves behind virtual ones, none of them in use unless it is pardoned."""
+    """Find unused or pardoned physical leaves behind virtual ones."""
     physical = np.empty(len(virtual), np.int32)
     is_found = map_closely(
         state.arrays,
@@ -253,7 +255,7 @@ def _hardware(
 
 
 def _with_victims(state: State, request: Request, choices: list[IntArray], level: int) -> Placement | None:
-    """The choice of virtual leaves, and hardware behind it, where opportunistic groups lose least (rule 18.9)."""
+    """Choose virtual leaves, and hardware behind them, where opportunistic groups lose least (rule 18.9)."""
     lent = _lent(state, int(choices[0][0]))
     best, least, gave_up, left = None, None, False, lent.most_sets(request.wanted)
     for virtual in choices:

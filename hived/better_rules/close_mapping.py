@@ -1,7 +1,7 @@
-"""From virtual cells to physical ones under better rules: nobody leaves, and near together (rules 18.6, 18.7).
+"""Maps virtual cells to physical ones under better rules: without victims, and near together (rules 18.6, 18.7).
 
-The hardware behind cells that are bound already is given. The rest may be chosen: any free physical cells for
-preassigned cells, and any free children of a bound cell for children.
+The hardware behind bound cells is given. The rest may be chosen: any free physical cells for preassigned cells, and any
+free children of a bound cell for children.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ def map_closely(
     t: TopologyArrays, s: Cells, virtual: IntArray, suggested: BoolArray, ignore_suggested: bool, most_level: int,
     is_sound: bool, pardoned: IntArray, physical: IntArray,
 ) -> bool:  # fmt: skip
-    """Find a physical leaf for each virtual leaf so that no opportunistic group leaves; returns whether there are any.
+    """Find a physical leaf for each virtual leaf without preempting an opportunistic group; returns True if found.
 
     virtual : leaves in the order size, pod, leaf; physical : out, same shape
 
@@ -57,7 +57,7 @@ def map_closely(
 
 @kernel
 def _pardon(t: TopologyArrays, s: Cells, leaves: IntArray) -> None:
-    """Have leaves in opportunistic use count as free, until that is undone.
+    """Let leaves in opportunistic use count as free, until that is undone.
 
     Neighbours are counted together in the cells above them. Cost O(leaves) where most are neighbours.
     """
@@ -82,7 +82,7 @@ def _pardon(t: TopologyArrays, s: Cells, leaves: IntArray) -> None:
 def _anchor(t: TopologyArrays, s: Cells, w: Wishes, virtual: IntArray, leaf_wish: IntArray) -> int:
     """The lowest physical cell that has all leaves of bound preassigned cells that a group takes; NO_CELL if none.
 
-    Leaves of different top cells have no such cell; the first one's top cell stands for it.
+    Leaves of different top cells have none; the first one's top cell stands for it.
     """
     anchor = NO_CELL
     for i in range(len(virtual)):

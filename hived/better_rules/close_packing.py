@@ -266,7 +266,7 @@ def best_cell(
 
     within : the cell above it; NO_CELL: anywhere in the view
 
-    tested : cells that are passed over. Cost O(cells of the level), and O(nodes) of those that were the best so far.
+    tested : cells that are passed over. Cost O(cells of the level), and O(nodes) of each best one so far.
     """
     best = NO_CELL
     for row in range(len(room.tops)):
@@ -285,7 +285,7 @@ def best_cell(
 def roomiest_cell(t: TopologyArrays, room: Room, within: int, size: int) -> int:
     """The child of `within`, or the top cell of the view, with room for most pods of a size; NO_CELL if none has room.
 
-    Cost O(nodes), and O(cells) up to the first one of each level that nobody uses.
+    Cost O(nodes), and O(cells) up to the first one of each level that is unused.
     """
     best, most = NO_CELL, 0
     if within != NO_CELL and t.level[within] <= node_level_of(t, within):
@@ -399,7 +399,7 @@ def least_exposed_node(
 ) -> int:
     """The physical node for an opportunistic pod: the least exposed one that has room, then the fullest (rule 18.8).
 
-    Equal ones are compared by the cells above them. Cost O(parents of nodes), and O(nodes) of those that are in use in
+    Equal ones are compared by the cells above them. Cost O(parents of nodes), and O(nodes) of cells that are in use in
     part and to which owners do not come late, or of all if no other node has room.
     """
     tops = rows_of_tops(t, view)

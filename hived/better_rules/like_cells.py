@@ -1,9 +1,9 @@
-"""Other virtual cells that are just like those that a VC has chosen, for a VC that is sparing (rules 18.4, 18.6).
+"""Finds other virtual cells that are just like the chosen ones, for a VC that is sparing (rules 18.4, 18.6).
 
 Two cells are alike if the same groups use the leaves below them, and below the cells above them, in trees of one shape.
-Empty cells of one parent always are; the mapping tries these. Here are the others: cells that only groups which run on
-both could tell apart. Their numbers still differ, and decide between equally full
-cells later. So in time the VC may choose otherwise than in a private cluster.
+Empty cells of one parent always are; the mapping tries these. Here are the others: cells that differ only for groups
+which run on both. Their numbers still differ, and later decide between equally full cells. So in time the VC may choose
+otherwise than in a private cluster.
 """
 
 from collections.abc import Iterator
@@ -53,7 +53,7 @@ def _hardware(state: State, cell: int) -> int:
 
 
 def _mixed(values: _Codes) -> _Codes:
-    """Numbers without pattern, equal for equal values (the finalizer of splitmix64)."""
+    """Hash numbers; equal values have equal hashes (the finalizer of splitmix64)."""
     values = (values + _STEP) * np.uint64(0xBF58476D1CE4E5B9)
     values ^= values >> np.uint64(27)
     values *= np.uint64(0x94D049BB133111EB)
@@ -101,7 +101,7 @@ class _Row:
         return (first + np.flatnonzero(codes == codes[cell - first])).tolist()
 
     def pairs(self, one: int, other: int) -> Iterator[tuple[int, int]]:
-        """For each leaf of a cell the leaf of another one, which is like it, that has its place there."""
+        """Pair each leaf of a cell with the leaf in the same place of another, like cell."""
         level = int(self._arrays.level[one])
         if level == 1:
             yield one, other
@@ -118,7 +118,7 @@ class _Row:
 
 
 def _labels(state: State, leaves: npt.NDArray[np.int64]) -> _Codes:
-    """For each virtual leaf a number that tells which group holds it, whether it is bad, or that it is free."""
+    """Label each virtual leaf by the group that holds it, by bad health, or as free."""
     cells = state.cells
     physical = cells.bound[leaves]
     holder = np.where(cells.reserving[physical] != NO_GROUP, cells.reserving[physical], cells.using[physical])

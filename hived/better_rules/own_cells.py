@@ -1,7 +1,7 @@
-"""Virtual cells that a request names: those that its VC's own schedule gives the group (rule 18.11).
+"""Virtual cells that a request names: the cells that its VC's own schedule gives the group (rule 18.11).
 
-They are chosen elsewhere, in a state that has only what the VC would run in a private cluster. If they are free here,
-the group gets just these, so that both states keep agreeing about the VC's cells.
+They are chosen elsewhere, in a state with only the VC's own jobs in a private cluster. If they are free here, the group
+gets exactly these, so that both states agree about the VC's cells.
 """
 
 from dataclasses import replace
@@ -20,7 +20,7 @@ from hived.values.specs import FREE_PRIORITY
 
 
 def fit_own(state: State, request: Request) -> Placement | None:
-    """Hardware behind the cells that a request names; None, with nothing changed, if they cannot be used.
+    """Find hardware behind the cells that a request names; None, with nothing changed, if they cannot be used.
 
     A sparing VC does not use them if others would have to leave (rule 18.4). Cost O(leaves x height), and the mapping.
     """
@@ -45,14 +45,14 @@ def fit_own(state: State, request: Request) -> Placement | None:
 
 
 def _can_run(state: State, request: Request, physical: IntArray) -> bool:
-    """Is the hardware healthy and suggested? Cells that were bound before may not be."""
+    """True if the hardware is healthy and suggested, as that of cells bound before may not be."""
     nodes = state.arrays.node[physical]
     is_suggested = request.ignore or bool(request.suggested[nodes].all())
     return is_suggested and not state.cells.bad[physical].any()
 
 
 def _are_usable(state: State, request: Request, own: IntArray) -> bool:
-    """Are the cells free, of a view that the group may use, and those of each pod below one node?"""
+    """True if the cells are free, in a view that the group may use, with the cells of each pod below one node."""
     arrays, cells = state.arrays, state.cells
     if (cells.priority[own] != FREE_PRIORITY).any() or not _are_in_view(state, request, own):
         return False
@@ -69,7 +69,7 @@ def _are_usable(state: State, request: Request, own: IntArray) -> bool:
 
 
 def _are_in_view(state: State, request: Request, own: IntArray) -> bool:
-    """Are all of them in one chain that the group may use, in its pinned cell if it has one and else in none?"""
+    """True if all are in one chain that the group may use, in its pinned cell if it has one, else in none."""
     arrays, topology, spec = state.arrays, state.topology, request.pod.spec
     chains = arrays.chain_of_level[arrays.chain_level[own]]
     roots = arrays.root[own]

@@ -23,7 +23,7 @@ from hived.kernels.jit import kernel
 
 
 class Roots(NamedTuple):
-    """The preassigned wishes of a group, higher levels first, and of one level those that want most leaves.
+    """The preassigned wishes of a group, higher levels first, and of one level the ones with most leaves wanted.
 
     wish : number of the wish
     chain_level : its level
@@ -353,7 +353,7 @@ def _all_candidates(
 ) -> tuple[IntArray, IntArray]:
     """The free cells of each wished level that may hold a wish, by level; for each wish, where cells of its level end.
 
-    Of one level, cells with fewest splits above them come first, then those in listed cells of which least is lent.
+    Of one level, cells with fewest splits above them come first, then cells in the listed cells of which least is lent.
     """
     count, total, first = len(roots.wish), 0, 0
     ends = np.empty(count, np.int32)
@@ -492,7 +492,7 @@ def _take_listed(
     t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, filled: int, end: int, area: int, is_whole_wanted: bool,
     suggestion: Suggestion,
 ) -> int:  # fmt: skip
-    """Place wishes on listed cells of their level, those of which least is lent and whose parents are fullest first.
+    """Place wishes on listed cells of their level, least lent leaves first, then fullest parents first.
 
     Cost O(list log(list)), and O(list) for a single wish as a rule.
     """
@@ -536,7 +536,7 @@ def _is_below(t: TopologyArrays, cell: int, area: int) -> bool:
 
 @kernel
 def _cost(t: TopologyArrays, s: Cells, cell: int) -> int:
-    """The order of listed cells: least lent first, then those below the parent and grandparent that VCs use most."""
+    """The order of listed cells: least lent first, then by the use of parent and grandparent by VCs, most first."""
     cost, above = int(s.opportunistic_used[cell]), t.parent[cell]
     for _ in range(2):
         cost <<= _USED_BITS

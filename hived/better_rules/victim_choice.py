@@ -1,11 +1,11 @@
-"""Which groups leave for a new one: those that lose least work, then the fewest, then of least priority (rule 8.13).
+"""Chooses the groups to preempt: least lost work, then fewest groups, then lowest priority (rule 8.13).
 
-Whether a set of groups is enough is asked of a search for cells, and more groups are never worse. So the best set is
-found by branch and bound over its most expensive members. Each answer names the cells that would be taken, and so a set
-that may be smaller than the one that was asked about. The search is exact unless too many sets have to be asked about.
+A search for cells tells if a set of groups is enough, and a larger set is never worse. So the best set is found by
+branch and bound over its most expensive members. Each answer names the cells that would be taken, and so a set that may
+be smaller than the one in question. The search is exact unless it reaches its bound on sets.
 
-Groups of a gang that cannot go on without one of them are one candidate, with the work of all (rule 8.14). Where a gang
-can lose some, these are candidates of their own. A set with more of them than the gang can lose costs the whole gang.
+Groups of a gang that depend on one of them are one candidate, with the work of all (rule 8.14). Groups that the gang
+can lose are candidates of their own. A set with more of them than the gang can lose costs the whole gang.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ _NOBODY = -1
 Cost = tuple[int, int, int, int]
 """Lost leaf-milliseconds, groups, the highest priority among them, leaves; compared in this order (rule 8.13).
 
-Of nobody the priority is FREE_PRIORITY. More groups never cost less.
+Without groups the priority is FREE_PRIORITY. More groups never cost less.
 """
 
 Search = Callable[[IntArray], IntArray | None]
@@ -53,12 +53,12 @@ class Tie:
     limits: tuple[tuple[Mapping[int, int], int], ...]
 
     def breaks(self, leaving: Iterable[int]) -> bool:
-        """Do all leave if these do?"""
+        """True if all leave once these do."""
         own = list(leaving)
         return self.whole in own or any(sum(pods.get(one, 0) for one in own) > spare for pods, spare in self.limits)
 
     def among(self, places: Mapping[int, int]) -> "Tie":
-        """The same among fewer candidates, which have other places."""
+        """The same tie among fewer candidates, which have other places."""
         limits = tuple(({places[one]: n for one, n in pods.items() if one in places}, n) for pods, n in self.limits)
         return Tie(
             self.cost, frozenset(places[one] for one in self.units if one in places),
@@ -71,10 +71,10 @@ class Candidates:
     """Groups that could leave, least cost first.
 
     costs : shape (groups, 4), see `Cost`
-    leaves : those of the first group, of the second one, and so on; group i ends before ends[i]
+    leaves : of the first group, of the second one, and so on; group i ends before ends[i]
     elastic : shape (groups,)
     leaf_count : leaves among which the new group is placed
-    ties : of gangs. The leaves of one that is a candidate as a whole may be those of other candidates as well
+    ties : of gangs. The leaves of one that is a candidate as a whole may belong to other candidates as well
     """
 
     costs: npt.NDArray[np.int64]
@@ -85,12 +85,12 @@ class Candidates:
     ties: tuple[Tie, ...] = ()
 
     def most_sets(self, wanted: int) -> int:
-        """How many sets may be asked about for one decision, for a group that wants so many leaves."""
+        """The most sets tested for one decision, for a group that wants so many leaves."""
         usual = max(FEWEST_SETS, min(MOST_SETS, _LEAVES_ASKED // self.leaf_count))
         return max(FEWEST_OF_LARGE, min(usual, _LEAVES_WANTED // wanted))
 
     def some(self, chosen: BoolArray) -> "Candidates":
-        """Only these groups."""
+        """These groups alone."""
         sizes = np.diff(self.ends, prepend=0)
         leaves = self.leaves[np.repeat(chosen, sizes)]
         places = {one: place for place, one in enumerate(np.flatnonzero(chosen).tolist())} if self.ties else {}
@@ -121,7 +121,7 @@ class Choice:
 def candidates_among(
     state: State, physical: IntArray, holders: IntArray, leaves: IntArray, leaf_count: int, *, are_lent: bool = False
 ) -> Candidates:
-    """The holders of some leaves.
+    """Collect the holders of some leaves.
 
     physical, holders, leaves : shape (n,); physical leaf, number of its group, and the leaf that the group would leave,
     which may be a virtual one
@@ -151,7 +151,7 @@ def candidates_among(
 
 
 def _with_gangs(state: State, found: Candidates, numbers: Sequence[int]) -> Candidates:
-    """The same candidates, which have these numbers of groups, with what their gangs lose.
+    """Add to candidates, which have these numbers of groups, the losses of their gangs.
 
     Cost O(candidates + groups of their gangs) in Python.
     """
@@ -194,7 +194,7 @@ def _with_gangs(state: State, found: Candidates, numbers: Sequence[int]) -> Cand
 def _cost_of_all(
     state: State, gang: Gang, costs: npt.NDArray[np.int64], places: Mapping[str, int]
 ) -> tuple[Cost, bool]:
-    """What a gang costs as a whole, and whether all of it is elastic. It counts as one group."""
+    """The cost of a whole gang, counted as one group; tells if all of it is elastic."""
     groups = [group for name in gang.groups if (group := state.groups.get(name)) is not None]
     counts = [int(np.count_nonzero(group.physical != NO_CELL)) for group in groups]
     lost = [
@@ -216,7 +216,7 @@ def _pods(state: State, groups: Iterable[str], places: Mapping[str, int]) -> dic
 
 
 def choose_victims(candidates: Candidates, search: Search, most_sets: int) -> Choice | None:
-    """The best set of groups that lets a new one in, elastic groups alone if these are enough (rule 15.1).
+    """Choose the best set of groups to preempt, elastic groups alone if these are enough (rule 15.1).
 
     None if not even all groups are enough. Cost: at most `most_sets` + 2 calls of `search`; without a rival set
     O(victims x log(groups)).
@@ -250,12 +250,12 @@ class _Search:
         self._best, self._least = taken, self._cost_with_gangs(self._users(taken))
 
     def best(self) -> Choice:
-        """The best set that was found."""
+        """The best set found."""
         self._extend([], len(self._own.ends))
         return Choice(self._best, self._least, self._left <= 0, self._left)
 
     def _extend(self, chosen: list[int], end: int) -> None:
-        """Look for better sets of `chosen` and candidates before `end`; together with all of these it is enough."""
+        """Search for better sets of `chosen` and candidates before `end`; together with all of these it is enough."""
         if self._cost(chosen) >= self._least:
             return
         for place in range(self._shortest(chosen, end) - 1, end):
@@ -287,13 +287,13 @@ class _Search:
         return True
 
     def _users(self, taken: IntArray) -> npt.NDArray[np.int64]:
-        """The groups that would have to leave these leaves."""
+        """The groups that use these leaves and would have to leave."""
         places = taken - self._base
         users = self._owner[places[(places >= 0) & (places < len(self._owner))]]
         return np.unique(users[users != _NOBODY])
 
     def _cost_with_gangs(self, places: npt.NDArray[np.int64]) -> Cost:
-        """The cost of all who leave if these do; never less than `_cost`."""
+        """The cost of all groups that leave if these do; never less than `_cost`."""
         if not self._own.ties:
             return self._cost(places)
         left, costs = set(places.tolist()), list[Cost]()

@@ -61,7 +61,7 @@ def unbind_path(t: TopologyArrays, s: Cells, physical: int) -> None:
 
 @kernel
 def has_bound_child(t: TopologyArrays, s: Cells, cell: int) -> bool:
-    """Is any child of the cell bound?"""
+    """True if any child of the cell is bound."""
     first = t.first_child[cell]
     for child in range(first, first + t.child_count[t.chain_level[cell]]):
         if s.bound[child] != NO_CELL:
@@ -81,7 +81,7 @@ def first_unbound_child(t: TopologyArrays, s: Cells, virtual: int) -> int:
 
 @kernel
 def bind_bad_child(t: TopologyArrays, s: Cells, physical: int) -> None:
-    """Show a bad cell to the VC that owns its parent, by the first virtual child to be had (rule 10.9).
+    """Show a bad cell to the VC that owns its parent, by the first free virtual child (rule 10.9).
 
     A cell above leaves that are about to be bound is bound to the virtual child that will stand there.
     """
@@ -101,7 +101,7 @@ def bind_bad_child(t: TopologyArrays, s: Cells, physical: int) -> None:
 
 @entry_kernel
 def intend_placement(t: TopologyArrays, s: Cells, physical: IntArray, virtual: IntArray) -> None:
-    """Note which leaves, and with them their ancestors, are about to be bound. Cost O(leaves x height).
+    """Mark leaves, and with them their ancestors, as about to be bound. Cost O(leaves x height).
 
     NO_CELL in `virtual` intends nothing.
     """
@@ -162,7 +162,7 @@ def plan_everything(s: Cells, change: int) -> None:
 
 @kernel
 def overlaps_plan(t: TopologyArrays, s: Cells, cell: int) -> bool:
-    """Is the cell, one above it or one below it planned?"""
+    """True if the cell, one above it or one below it is planned."""
     if s.planned_total[0] == 0:
         return False
     if s.planned_total[0] >= _EVERYTHING:

@@ -1,8 +1,8 @@
-"""A copy of a state: for questions answered outside of the lock, and for playing the queue forward.
+"""Copies a state: for questions answered outside of the lock, and for simulations of the queue.
 
-The topology never changes, so both states share it. They share all values that are only ever replaced as well: specs,
-cells of groups, placements, remembered waits. Whatever is changed in place is copied. Invariant: the same events lead
-both states to the same decisions, and no event of one is seen in the other.
+The topology never changes, so both states share it. They also share all values that are only ever replaced: specs,
+cells of groups, placements, remembered waits. Values changed in place are copied. Invariant: the same events lead both
+states to the same decisions, and no event of one is seen in the other.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,14 +17,15 @@ _OF_JOURNAL = frozenset({"journal_position", "journal_value", "journal_control"}
 
 
 def copy_state(state: State, room: State | None = None, groups: Mapping[str, Group] | None = None) -> State:
-    """A copy that shares nothing that changes, and records nothing.
+    """Copy a state; the copy shares nothing that changes, and records nothing.
 
-    room : an earlier copy that nobody needs any more; its memory is used again if it has the same topology. It must not
+    room : an earlier copy that is not needed any more; its memory is used again if it has the same topology. It must
+    not
         be used afterwards
     groups : copies of some groups, made by `copy_groups` a moment ago; they become part of the copy
 
-    Cost O(cells) of copying memory, and O(groups + pods). Victims of preempting groups are collected anew when somebody
-    asks; the shortcut of a decision that was not carried out yet is left out.
+    Cost O(cells) of copying memory, and O(groups + pods). Victims of preempting groups are collected anew when asked
+    for; the shortcut of a decision that was not carried out yet is left out.
     """
     if room is not None and (room.topology is not state.topology or room is state):
         room = None
@@ -43,12 +44,12 @@ def copy_state(state: State, room: State | None = None, groups: Mapping[str, Gro
 
 
 def copy_groups(state: State, names: Iterable[str]) -> dict[str, Group]:
-    """Copies of the groups of these names, as far as they are there, for a copy of the state a moment later."""
+    """Copy the groups of these names that exist, for a copy of the state a moment later."""
     return {name: _copy_group(group) for name in names if (group := state.groups.get(name)) is not None}
 
 
 def _copy_cells(cells: Cells) -> Cells:
-    """New memory, whose parts have the same names."""
+    """Copy the memory and give its parts the same names."""
     arrays: dict[str, npt.NDArray[Any]] = {"memory": cells.memory.copy()}
     start = cells.memory.ctypes.data
     for name in cells.names:
@@ -65,7 +66,7 @@ def _copy_cells(cells: Cells) -> Cells:
 
 
 def _copy_into(cells: Cells, room: Cells) -> Cells:
-    """The memory of an earlier copy, overwritten. Parts of `memory` follow from it; the journal keeps its length."""
+    """Overwrite the memory of an earlier copy. Parts of `memory` follow from it; the journal keeps its length."""
     for name in cells.names:
         array = getattr(cells, name)
         if array.base is not cells.memory and name not in _OF_JOURNAL:
@@ -84,7 +85,7 @@ def _copy_group(group: Group) -> Group:
 
 
 def _copy_over(group: Group, room: Group | None) -> Group:
-    """A copy of a group: the earlier copy of it, brought up to date, if its pods are still the same ones.
+    """Copy a group, or update its earlier copy if its pods are still the same ones.
 
     This takes half as long, and makes no objects, so that the garbage collector has no reason to run.
     """

@@ -70,7 +70,7 @@ def remove_bad(t: TopologyArrays, s: Cells, cell: int) -> None:
 
 @kernel
 def is_free(t: TopologyArrays, s: Cells, cell: int) -> bool:
-    """Is the cell in a free list, or below one that is? Cost O(height)."""
+    """True if the cell is in a free list, or below one that is. Cost O(height)."""
     while cell != NO_CELL:
         if s.free_position[cell] != NO_CELL:
             return True

@@ -1,4 +1,4 @@
-"""What-if: every write to the mutable arrays can be taken back.
+"""The journal: takes back every write to the mutable arrays.
 
 While the journal records, `put` notes (position in memory, old value) before it writes; `undo_to(mark)` writes the old
 values back in reverse. Groups are Python objects: their changes are taken back by callables in `State.undo_steps`. A
@@ -37,7 +37,7 @@ def put(s: Cells, array: IntArray, position: int, value: int) -> None:
 
 
 def write(state: State, array: IntArray, position: int, value: int) -> None:
-    """`put` for Python, which changes little by itself."""
+    """`put` for Python, for rare and small changes."""
     put(state.cells, array, position, value)
 
 
@@ -63,13 +63,13 @@ def start_recording(state: State) -> None:
 
 
 def remember(state: State, step: Callable[..., None], *arguments: Any) -> None:
-    """Note how to take back a change to a group, if the journal records: by a call of `step` with these arguments."""
+    """Record how to take back a change to a group, if the journal records: a call of `step` with these arguments."""
     if state.cells.journal_control[0] == 1:
         state.undo_steps.append(partial(step, *arguments) if arguments else step)
 
 
 def mark(state: State) -> Mark:
-    """The present moment, for `undo_changes`."""
+    """The present position of the journal, for `undo_changes`."""
     return int(state.cells.journal_control[1]), len(state.undo_steps)
 
 

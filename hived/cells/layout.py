@@ -1,4 +1,4 @@
-"""From a `ClusterSpec` to the arrays of a `Topology`: cells are numbered, named and linked, once.
+"""Builds the arrays of a `Topology` from a `ClusterSpec`: numbers, names and links the cells.
 
 `forests` numbers the cells. Forests are regular, so their links are arithmetic over whole levels.
 """
@@ -147,7 +147,10 @@ def _read_devices(numbering: Forests, device: IntArray) -> None:
 def _refuse_double_leaves(
     nodes: IntArray, devices: IntArray, by_chain: list[IntArray], node_names: tuple[str, ...]
 ) -> None:
-    """Each chain numbers the devices of a node for itself. `nodes` are those of all chains' leaves, in this order."""
+    """Refuse two physical cells for one leaf: each chain numbers the devices of a node by itself.
+
+    `nodes` has the nodes of all chains' leaves, in this order.
+    """
     start = 0
     for leaves in by_chain:
         keys = nodes[start : start + len(leaves)].astype(np.int64) << 32 | devices[leaves]
@@ -173,7 +176,7 @@ def _root_arrays(numbering: Forests) -> dict[str, IntArray]:
 def _make_views(
     numbering: Forests, per_cell: dict[str, IntArray], per_level: dict[str, IntArray]
 ) -> tuple[dict[str, IntArray], dict[tuple[int, int], int], dict[tuple[int, str], int]]:
-    """Lists of cells that count as nodes, in initial order (rules 6.1, 6.2)."""
+    """Build the lists of cells that count as nodes, in initial order (rules 6.1, 6.2)."""
     views: list[IntArray] = []
     for i, chain in enumerate(numbering.chains):
         forest = numbering.forests[i]
@@ -213,7 +216,7 @@ def _count_view_leaves(arrays: TopologyArrays) -> tuple[int, ...]:
 
 
 def _view_of_roots(numbering: Forests, per_cell: dict[str, IntArray], chain_number: int, roots: list[int]) -> IntArray:
-    """Node-level cells below the roots in file order, then lower roots, higher levels first."""
+    """List the node-level cells below the roots in file order, then lower roots, higher levels first."""
     chain = numbering.chains[chain_number]
     parts: list[IntArray] = []
     for root in roots:

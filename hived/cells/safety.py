@@ -15,7 +15,7 @@ The formula, from the top level down, with nothing above the top level (rule 4.3
 A chain is safe if no spare is negative.
 
 Why that is enough. Serve all claims from the top level down. Each claim of the top level takes a listed cell; `spare`
-cells are left over and can be split. The next level then has its own listed cells and those children, and serves its
+cells are left over and can be split. The next level then has its own listed cells and these children, and serves its
 claims in the same way. So all claims are met at once, by free cells and splits alone.
 
 Why nothing less is enough. A cell of level l comes from the list of l or from a cell above that is split. A cell that
@@ -44,7 +44,7 @@ from hived.kernels.jit import kernel
 
 @kernel
 def spare_cells(t: TopologyArrays, s: Cells, chain: int) -> LongArray:
-    """How many cells of each level of a chain may be split, negative where claims cannot be met (rule 4.3).
+    """Count the cells of each level of a chain that may be split, negative where claims cannot be met (rule 4.3).
 
     Index as chain levels; shape (top level of the chain + 1,). Cost O(levels).
     """
@@ -59,15 +59,15 @@ def spare_cells(t: TopologyArrays, s: Cells, chain: int) -> LongArray:
 
 @kernel
 def good_spare_cells(t: TopologyArrays, s: Cells, chain: int) -> LongArray:
-    """How many good free cells of each level may be split, and good ones meet as many claims as now (rule 18.7).
+    """Count the good free cells of each level that may be split while good ones meet as many claims as now (rule 18.7).
 
-    Each level has its good free cells, wherever they are listed, less its own claims and those above that good cells
-    can meet. A split of a bad cell takes no good one away. Negative where good cells are too few. Shape as
+    Each level has its good free cells, wherever they are listed, less its own claims and the claims above that good
+    cells can meet. A split of a bad cell takes no good one away. Negative where good cells are too few. Shape as
     `spare_cells`, which has the same numbers if no free cell is bad. Cost O(levels).
     """
     bottom, top = t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain]
     spare = np.zeros(top + 1, np.int64)
-    taken = np.int64(0)  # good cells of the level that are below those which meet claims above
+    taken = np.int64(0)  # good cells of the level that are below ones that meet claims above
     for level in range(top, bottom - 1, -1):
         good = max(s.left[level] - s.bad_count[level] - taken, 0)
         spare[level] = good - s.claims[level]
@@ -77,7 +77,7 @@ def good_spare_cells(t: TopologyArrays, s: Cells, chain: int) -> LongArray:
 
 @kernel
 def is_safe(t: TopologyArrays, s: Cells, chain: int) -> bool:
-    """Is no spare of a chain negative? Without an array, as each leaf of a replay asks. Cost O(levels)."""
+    """True if no spare of a chain is negative; without an array, as replays ask it for each leaf. Cost O(levels)."""
     spare = np.int64(0)
     for level in range(t.level_offset[chain] + t.top_level[chain], t.level_offset[chain], -1):
         spare += s.free_count[level] - s.claims[level]
@@ -89,13 +89,13 @@ def is_safe(t: TopologyArrays, s: Cells, chain: int) -> bool:
 
 @kernel
 def holds_at(s: Cells, level: int) -> bool:
-    """Whether a level has as many free cells as VCs can still claim there, for any claims above (rule 4.2)."""
+    """True if a level has as many free cells as VCs can still claim there, for any claims above (rule 4.2)."""
     return bool(s.left[level] >= s.claims[level])
 
 
 @kernel
 def keeps_safety(t: TopologyArrays, s: Cells, taken: IntArray, spare: LongArray) -> bool:
-    """May these free cells be taken together for claims of their levels (rule 7.7)? Cost O(cells x height).
+    """True if these free cells may be taken together for claims of their levels (rule 7.7). Cost O(cells x height).
 
     spare : `spare_cells` before anything was split for them. A spare that is negative already, in a strained chain,
     forbids nothing.
@@ -122,13 +122,13 @@ def keeps_safety(t: TopologyArrays, s: Cells, taken: IntArray, spare: LongArray)
 
 @kernel
 def note_strain(t: TopologyArrays, s: Cells, chain: int) -> None:
-    """Remember a chain that a doomed cell or a replayed leaf leaves without VC safety (rule 4.4)."""
+    """Record a chain whose VC safety a doomed cell or a replayed leaf breaks (rule 4.4)."""
     if not is_safe(t, s, chain):
         put(s, s.strained, chain, 1)
 
 
 def spare_of(state: State, chain: int) -> LongArray:
-    """`spare_cells` for Python, which asks too rarely for a kernel of its own."""
+    """`spare_cells` for Python, which calls it too rarely for a kernel of its own."""
     return spare_cells(state.arrays, state.cells, chain)
 
 
@@ -145,12 +145,12 @@ def relieve_chains(state: State) -> None:
 
 
 def is_damaged(before: LongArray, after: LongArray) -> bool:
-    """Is a level short of cells for the VCs' claims, and by more than before?"""
+    """True if a level is short of cells for the VCs' claims, and by more than before."""
     return bool(((after < 0) & (after < before)).any())
 
 
 def claims_without_good_cells(state: State, chain: int) -> dict[int, int]:
-    """By level, how many claims cannot be met by good cells once the claims above are met, larger cells first.
+    """Count, by level, the claims that good cells cannot meet once the claims above are met, larger cells first.
 
     The formula with good free cells in place of all free ones; a level that is short gives the next one no spare.
     Claims that good cells cannot meet by themselves are doomed at once (rule 10.5), and are not among them.

@@ -1,4 +1,4 @@
-"""Everything that changes, and the rules it obeys.
+"""The mutable state of a scheduler, and the rules that it obeys.
 
 All numbers that kernels change lie in one block of int32, `State.memory`; `Cells` gives its parts names. One block
 makes undo a list of (position, old value), and comparing or copying a whole state one operation. Outside of it are the
@@ -29,7 +29,7 @@ from hived.values.specs import (
 )
 
 NO_GROUP = -1
-NO_TIME = -1  # stands for a time that nobody knows, in milliseconds since 1970
+NO_TIME = -1  # stands for an unknown time, in milliseconds since 1970
 INITIAL_JOURNAL_LENGTH = 1 << 18
 
 
@@ -109,7 +109,7 @@ class Cells(Block):
     view_keys: npt.NDArray[np.int64]  # keys of `view_order` at the last sort
     changed: IntArray  # cells of each view that changed since, laid out as view_cell; see `views`
     changed_count: IntArray  # how many of them, per view
-    is_changed: IntArray  # 1 for those cells; shape (cells,)
+    is_changed: IntArray  # 1 for these cells; shape (cells,)
     is_sorted: IntArray  # per view: may only changed cells be out of order?
     mark: IntArray  # scratch, all zero between kernel calls; shape (cells,)
 
@@ -120,7 +120,7 @@ class Group:
 
     `physical` and `virtual` hold one cell per leaf, in the canonical order size ascending, pod, leaf (rule 2.7);
     NO_CELL where the leaf is not configured any more. `virtual` is None for opportunistic and lazily preempted groups.
-    Each pod of the group has a slot, numbered in the same order; slots_of[uid] are those i with holders[i].uid == uid.
+    Each pod of the group has a slot, numbered in the same order; slots_of[uid] has each i with holders[i].uid == uid.
     """
 
     number: int
@@ -178,7 +178,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecidedBind:
-    """The cells behind a `Bind`: the event that carries it out need not find them again from the names.
+    """The cells behind a `Bind`, so that the event that carries it out need not find them by name.
 
     Topology never changes, so they are the cells that `bind_info` names for as long as the state is used.
     """
@@ -208,7 +208,7 @@ class State:
     last_bind: DecidedBind | None = None  # of a new group, not carried out yet; serves only to find its cells faster
     lazy_group_count: int = 0  # groups in the table that may be lazily preempted
     elastic_group_count: int = 0  # groups in the table whose cells are the first that others take
-    victims: dict[int, Victims] = field(default_factory=dict)  # of preempting groups, once somebody asked for them
+    victims: dict[int, Victims] = field(default_factory=dict)  # of preempting groups, once asked for
     gangs: dict[str, Gang] = field(default_factory=dict)  # by name, as told last
     gang_of: dict[str, Gang] = field(default_factory=dict)  # by group; it may be gone by now
     undo_steps: list[Callable[[], None]] = field(default_factory=list)  # how to take group changes back, see journal
@@ -218,7 +218,7 @@ class State:
     known_waits: dict[Hashable, tuple[bool, int]] = field(default_factory=dict)  # of this very state, see `known_waits`
 
     def vc_number(self, name: str) -> int:
-        """The number of a VC; one that is not configured (any more) is given the next number beyond the others."""
+        """The number of a VC; a VC that is not configured gets the next number beyond the others."""
         number = self.topology.vc_index.get(name)
         if number is not None:
             return number
@@ -278,7 +278,7 @@ def empty_state(spec: ClusterSpec, topology: Topology | None = None) -> State:
 
 
 def _fill_free_lists(topology: Topology, views: dict[str, IntArray]) -> None:
-    """Every top cell is free, in declaration order (rule 3.1); every VC still has all its preassigned cells."""
+    """List every top cell as free, in declaration order (rule 3.1), and give every VC its full claims."""
     arrays = topology.arrays
     for chain, offset in enumerate(arrays.level_offset.tolist()):
         top = offset + int(arrays.top_level[chain])

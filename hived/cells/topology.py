@@ -285,7 +285,7 @@ class Forests:
         self.preassigned = self._add_virtual_forests()
 
     def level_size(self, forest: Forest, level: int) -> int:
-        """How many cells of a level a forest has."""
+        """The number of cells of a level in a forest."""
         chain = self.chains[forest.chain]
         return forest.tree_count * chain.leaf_count(forest.top_level) // chain.leaf_count(level)
 

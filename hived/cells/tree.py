@@ -16,7 +16,7 @@ def ancestor_at(t: TopologyArrays, cell: int, level: int) -> int:
 
 @kernel
 def first_below(t: TopologyArrays, cell: int, level: int) -> tuple[int, int]:
-    """The first cell of a level below a cell, or the cell itself, and how many there are; they are neighbours."""
+    """The first cell of a level at or below a cell, and how many there are; they are neighbours."""
     count = t.leaf_count[t.chain_level[cell]]
     while t.level[cell] > level:
         cell = t.first_child[cell]
@@ -47,7 +47,7 @@ def descend(t: TopologyArrays, cells: IntArray, depth: int) -> IntArray:
 
 @kernel
 def overlap(t: TopologyArrays, one: int, other: int) -> bool:
-    """Is one of two cells the other, or above it?"""
+    """True if two cells are equal, or one is above the other."""
     first, other_first = t.first_leaf[one], t.first_leaf[other]
     if first < other_first:
         return other_first < first + t.leaf_count[t.chain_level[one]]

@@ -50,13 +50,13 @@ def chain_of_view(state: State, view: int) -> Chain:
 
 
 def first_cell(state: State, view: int) -> int:
-    """The first cell of a view, which tells its chain, its VC and whether it is that of a pinned cell."""
+    """The first cell of a view, which gives its chain, its VC and its pinned cell, if any."""
     return int(state.arrays.view_cell[state.arrays.view_start[view]])
 
 
 @kernel
 def note_change(t: TopologyArrays, s: Cells, cell: int) -> None:
-    """Remember that the use, health or binding of a cell changed; cells that are in no view do not matter."""
+    """Record a change of the use, health or binding of a cell; cells outside of all views are ignored."""
     view = t.view_of[cell]
     if view != NO_CELL and s.is_changed[cell] == 0:
         s.is_changed[cell] = 1
@@ -66,7 +66,7 @@ def note_change(t: TopologyArrays, s: Cells, cell: int) -> None:
 
 @entry_kernel
 def forget_order(t: TopologyArrays, s: Cells) -> None:
-    """Have every view sorted as a whole next time."""
+    """Sort every view as a whole next time."""
     for view in range(len(s.is_sorted)):
         s.is_sorted[view] = 0
         _forget_changes(t, s, view)
@@ -92,7 +92,7 @@ def restore_order(s: Cells, saved: list[npt.NDArray[np.int64]]) -> None:
 
 
 def order_alike(s: Cells, model: Cells) -> None:
-    """Have the next sort of every view begin with the order of another state of the same topology. Cost O(cells)."""
+    """Let the next sort of every view begin with the order of another state of the same topology. Cost O(cells)."""
     for name in _ORDER:
         array = getattr(s, name)
         if name in ("view_order", "view_place"):
@@ -109,14 +109,14 @@ def physical_of(t: TopologyArrays, s: Cells, cell: int) -> int:
 
 @kernel
 def is_bad_as_a_whole(t: TopologyArrays, s: Cells, cell: int) -> bool:
-    """Is every leaf of this bad physical cell bad? It is at or below node level: its node is bad, or all are lost."""
+    """True if every leaf of this bad physical cell, at or below node level, is bad: by its node, or all lost."""
     lost = s.lost[cell]
     return bool(lost == 0 or lost == t.leaf_count[t.chain_level[cell]] or s.node_bad[t.node[cell]] == 1)
 
 
 @kernel
 def may_use(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignore_suggested: bool) -> bool:
-    """Is a cell at or below node level not bound yet, or its hardware healthy and suggested?"""
+    """True if a cell at or below node level is not bound yet, or its hardware is healthy and suggested."""
     physical = physical_of(t, s, cell)
     if physical == NO_CELL:
         return True
@@ -149,7 +149,7 @@ def view_key(t: TopologyArrays, s: Cells, cell: int, suggested: BoolArray, ignor
 
 @kernel
 def least_key(used: int) -> int:
-    """No node with a lower key has so few used leaves; nodes with a higher one may have more all the same."""
+    """The least key of a node with so many used leaves; nodes with a higher key may have as many."""
     return (_MOST_LEAVES - int(used)) << _ALIKE_SHIFT
 
 
@@ -161,7 +161,7 @@ def used_in_key(key: int) -> int:
 
 @kernel
 def sort_view(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ignore_suggested: bool) -> None:
-    """Bring a view into order. Cost O(changed nodes x nodes) in plain sweeps of an array, else O(nodes x log nodes)."""
+    """Sort a view. Cost O(changed nodes x nodes) in plain sweeps of an array, else O(nodes x log nodes)."""
     if ignore_suggested and s.is_sorted[view] == 1 and s.changed_count[view] <= _MOST_MOVES:
         _move_changed(t, s, view, suggested)
     else:
@@ -172,7 +172,7 @@ def sort_view(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, igno
 
 @entry_kernel
 def forget_moves(t: TopologyArrays, s: Cells, view: int) -> None:
-    """Have the next sort begin with the initial order of a view, whatever was sorted before. Cost O(nodes)."""
+    """Begin the next sort with the initial order of a view. Cost O(nodes)."""
     for position in range(t.view_start[view], t.view_start[view + 1]):
         s.view_order[position] = t.view_cell[position]
     s.is_sorted[view] = 0
@@ -180,7 +180,7 @@ def forget_moves(t: TopologyArrays, s: Cells, view: int) -> None:
 
 @kernel
 def sort_loosely(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ignore_suggested: bool) -> None:
-    """Bring a view into order as `sort_view`, but equal cells in any order: callers choose among these.
+    """Sort a view as `sort_view`, but equal cells in any order: callers choose among these.
 
     Cost O(changed nodes x different keys x log nodes), so that it does not grow with the number of equal nodes.
     """
@@ -216,7 +216,7 @@ def _move_loosely(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray) 
 
 @kernel
 def _sort_whole(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ignore_suggested: bool) -> None:
-    """Stable insertion sort, which is one sweep if little changed; a merge sort as soon as it is not."""
+    """Sort the whole view, stably: by insertion while few cells moved, else by merging."""
     start = t.view_start[view]
     order = s.view_order[start : t.view_start[view + 1]]
     keys = s.view_keys[start : t.view_start[view + 1]]
@@ -247,7 +247,7 @@ def _sort_whole(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray, ig
 
 @kernel
 def _move_changed(t: TopologyArrays, s: Cells, view: int, suggested: BoolArray) -> None:
-    """Move the changed cells one by one to where a stable sort puts them.
+    """Move the changed cells one by one to their places in a stable sort.
 
     Cells that move back go in descending, cells that move forward in ascending order of their place: so cells that meet
     in one run of equal keys keep their order, before and behind the cells that were there.

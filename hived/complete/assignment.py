@@ -85,7 +85,7 @@ _NONE_LEFT = 1 << 62  # in place of the room to spare of pods that all have a pl
 
 
 class PodRoom:
-    """The room for the pods of each class, beside those that have been placed.
+    """The room for the pods of each class, beside the placed ones.
 
     left : how many pods of each class have no place yet
     """
@@ -187,7 +187,7 @@ class PodRoom:
         return True
 
     def fits(self, alike: PodClass) -> LongArray:
-        """How many more pods of a kind each row has room for by itself."""
+        """Count the pods of a kind that each row still has room for by itself."""
         known = self._known_fits.get(alike[:3])
         if known is None:
             known = self._known_fits[alike[:3]] = self._count_fits(alike)
@@ -227,7 +227,7 @@ class SpreadCount:
         self._skew = rule.max_skew
 
     def may_take(self, left: int) -> BoolArray:
-        """The rows that a counted pod may go to, if all `left` such pods could make up for the difference.
+        """The rows that a counted pod may go to, if all `left` of them could make up for the difference.
 
         At the end the fullest domain that has pods of the group may exceed the emptiest by the skew. Cost O(rows), and
         a sweep of the domains for each different number of pods in one.
@@ -275,7 +275,7 @@ class Assignment:
     ) -> None:  # fmt: skip
         """Prepare a search.
 
-        allowed, direct : shape (classes, rows); the rows that will do, and the subset where nobody has to leave
+        allowed, direct : shape (classes, rows); the rows that will do, and the subset without victims
         """
         self._capacity, self._classes, self._offer, self._tries = capacity, classes, offer, tries
         self._allowed, self._direct = allowed, direct

@@ -1,13 +1,13 @@
-"""All room that a view has on the hardware: the leaves that its pods could get, whichever virtual cells stand behind.
+"""The room of a view on the hardware: all leaves that its pods could get, whichever virtual cells stand behind.
 
 A bound physical cell has as many unbound children as its virtual cell, so every leaf below it can come to be the VC's.
 Everything else takes a preassigned cell: of a level of which the VC has one left, at a physical cell that is free as a
 whole. Whole cells above it are split for that. VC safety holds exactly if no level is split more often than it has
 cells to spare (`safety`).
 
-A *row* is where a pod can be: a node-level cell, or a lower cell that is or could be a preassigned one. It is open if
-it is below a preassigned cell of the VC. Rows of one level stand in the order of their cells. The rows above and below
-a free row stand for the same leaves: opening one ends the others.
+A *row* is a possible place of a pod: a node-level cell, or a lower cell that is or could be a preassigned one. It is
+open if it is below a preassigned cell of the VC. Rows of one level stand in the order of their cells. The rows above
+and below a free row stand for the same leaves: opening one ends the others.
 """
 
 from functools import cached_property
@@ -54,7 +54,7 @@ class Splits:
             self._is_good[level] = state.cells.bad[shape.cells(level)] == 0
 
     def kept_whole(self, level: int, free: BoolArray) -> BoolArray:
-        """Which of the free cells of a level must not be split?"""
+        """Mask the free cells of a level that must not be split."""
         if self.left[level] == 0:
             return free
         return free & self._is_good[level] if self._good_left[level] == 0 else np.zeros_like(free)
@@ -97,7 +97,7 @@ class Capacity:
         return int(self._state.arrays.root_count[self._slot(level)])
 
     def _read_promises(self, *, keeps_good: bool) -> None:
-        """How many preassigned cells of each level are left, and the splits that are allowed for them."""
+        """Read how many preassigned cells of each level are left, and the splits allowed for them."""
         self.claims = [0] * (self.shape.top + 1)
         self._splits = Splits(self._state, self.shape, keeps_good=keeps_good)
         if self._may_open():
@@ -129,7 +129,7 @@ class Capacity:
 
     @cached_property
     def rank(self) -> npt.NDArray[np.int8]:
-        """The rank of every leaf of the chain, worked out when it is first asked for."""
+        """The rank of every leaf of the chain, computed on first use."""
         cells, here = self._state.cells, self.shape.cells(1)
         priority, own = cells.priority[here], self.owners.owner(1)
         rank = np.full(len(own), NEVER, np.int8)
@@ -150,14 +150,17 @@ class Capacity:
         return rank
 
     def _lazy_numbers(self) -> list[int]:
-        """Groups that leave the VC rather than their cells; they are preempted lazily before their cells are taken."""
+        """Groups that are preempted lazily before their cells are taken: they leave the VC and keep their cells."""
         if not self._state.lazy_group_count:
             return []
         groups = self._state.groups.values()
         return [group.number for group in groups if group.spec.lazy_preemption and group.virtual is not None]
 
     def take_up_to(self, rank: int) -> None:
-        """Count the leaves of each row that may be taken, `room`, and of them the `idle` ones; does any `evict`?"""
+        """Count the leaves of each row up to a rank, `room`, and of them the `idle` ones.
+
+        `evict` tells if any has a user.
+        """
         using = self._state.cells.using[self.shape.cells(1)]
         is_idle, is_taken = self.rank == IDLE, self.rank <= rank
         in_use = is_taken & (using != NO_GROUP)
@@ -172,7 +175,7 @@ class Capacity:
         self.evicts: BoolArray = np.concatenate(evicts)
 
     def _refresh(self) -> None:
-        """Work out anew which cells can be opened, and how many are split for it: `can[level]`, `splits[level]`."""
+        """Recompute the cells that can be opened, and the splits for each: `can[level]`, `splits[level]`."""
         self.can: list[BoolArray] = [np.zeros(0, np.bool_)] * (self.shape.top + 1)
         self.splits: list[LongArray] = [np.zeros(0, np.int64)] * (self.shape.top + 1)
         lowest = min(self.levels)
@@ -209,7 +212,7 @@ class Capacity:
         return np.repeat(values, self.shape.span(level, nodes)) if level > nodes else values
 
     def place_above(self, row: int, level: int) -> int:
-        """Which cell of a level, counted from the first, is at or above a row."""
+        """The cell of a level, counted from the first, that is at or above a row."""
         own = int(self.level[row])
         return (row - self.start[own]) // self.shape.span(level, own)
 
@@ -249,7 +252,7 @@ class Capacity:
         self.root_level[rows] = level if is_open else 0
 
     def most(self, fits: LongArray) -> int:
-        """How many pods can be placed at most, if `fits[row]` fit into a row: a bound, not a promise.
+        """The most pods that can be placed if `fits[row]` fit into a row: a bound, not a promise.
 
         Rows to be opened count as far as the VC has preassigned cells of each level, and cells above may be split.
         """
@@ -273,5 +276,5 @@ class Capacity:
 
 
 def _top(values: LongArray, count: int) -> int:
-    """The sum of the greatest values, so many of them."""
+    """The sum of the so many greatest values."""
     return int(values.sum()) if count >= len(values) else int(np.sort(values)[len(values) - count :].sum())

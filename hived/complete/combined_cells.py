@@ -23,7 +23,10 @@ MOST_LEAVES = 256
 
 
 def can_combine(state: State, request: Request, view: int) -> bool:
-    """Could a pod of a group find more room over several cells of a view? The VC must have some below node level."""
+    """True if a pod of a group may find more room over several cells of a view.
+
+    The VC must have some below node level.
+    """
     if not request.is_guaranteed or request.sizes[-1] == 1 or request.wanted > MOST_LEAVES:
         return False
     return has_cells_below_nodes(state.arrays, view)
@@ -31,7 +34,7 @@ def can_combine(state: State, request: Request, view: int) -> bool:
 
 @entry_kernel
 def has_cells_below_nodes(t: TopologyArrays, view: int) -> bool:
-    """Is a view that of a VC with several preassigned cells below node level?"""
+    """True if a view is of a VC with several preassigned cells below node level."""
     first = t.view_cell[t.view_start[view]]
     if t.vc[first] == NO_CELL or t.pinned[t.root[first]] == 1:
         return False
@@ -42,7 +45,7 @@ def has_cells_below_nodes(t: TopologyArrays, view: int) -> bool:
 
 
 def leaf_by_leaf(state: State, request: Request, offer: Offer) -> tuple[Request, Offer]:
-    """The same group as pods of one leaf, those of each pod together on a node, and the offer for these."""
+    """The same group as pods of one leaf, each pod together on a node, and the offer for these."""
     members = request.pod.spec.group.members
     sizes = np.array(slot_sizes(members))
     slot_of = np.repeat(np.arange(len(sizes)), sizes)

@@ -1,4 +1,4 @@
-"""To which domain each `Together` rule of a group keeps its pods: a depth-first search, one rule after the other.
+"""Chooses the domain to which each `Together` rule of a group keeps its pods, depth first, one rule after the other.
 
 Pods that are kept to one domain use up their weight of every limit that has the domain as a whole. They use as many
 leaves of the domain. A rule sees the room left by earlier rules, so that jobs which exclude each other go to different
@@ -59,7 +59,7 @@ class Domains:
 
     @property
     def has_rules(self) -> bool:
-        """Does any rule keep pods together?"""
+        """True if any rule keeps pods together."""
         return bool(self._rules)
 
     def masks(self, allowed: BoolArray) -> Iterator[BoolArray]:
@@ -91,7 +91,7 @@ class Domains:
         self._room.append(np.append(room.astype(np.int64), 0))
 
     def _choose(self, rules: list[_Rule], left: _Remaining) -> Iterator[BoolArray]:
-        """The masks with a domain for each of the rules that are left."""
+        """Yield the masks with a domain for each remaining rule."""
         if not rules:
             yield left.allowed
             return
@@ -105,7 +105,7 @@ class Domains:
             self._budget.count += 1
 
     def _candidates(self, rule: _Rule, left: _Remaining) -> list[int]:
-        """The domains that might have room for all pods of a rule, the one with most leaves to spare first."""
+        """List the domains that may have room for all pods of a rule, most leaves to spare first."""
         allowed = left.allowed[rule.held].any(axis=0) & (rule.domain >= 0)
         count = len(left.room[rule.bound]) - 1
         sums = np.bincount(rule.domain[allowed], self._capacity.room[allowed], count)
@@ -119,7 +119,7 @@ class Domains:
         return [int(domain) for domain in order if can[domain]]
 
     def _fits(self, number: int, left: _Remaining) -> LongArray:
-        """How many pods of a class each row has room for, by itself."""
+        """Count the pods of a class that each row has room for by itself."""
         fits: LongArray = self._capacity.room // self._classes[number].size
         for bound, room in zip(self._bounds[: self._limit_count], left.room, strict=False):
             weight = bound.weights[number]
@@ -128,7 +128,7 @@ class Domains:
         return fits
 
     def _keep_to(self, rule: _Rule, domain: int, left: _Remaining) -> _Remaining | None:
-        """The rest with a rule's pods in this domain, None if that is too little."""
+        """The remaining room with a rule's pods in this domain, None if that is too little."""
         allowed = left.allowed & ((rule.domain == domain) | ~rule.held[:, None])
         room, is_counted = list(left.room), left.is_counted.copy()
         own = np.flatnonzero(rule.held)

@@ -229,7 +229,7 @@ def explain(reason: str, outcome: KnownWait) -> Wait:
 def fit_without_doomed(state: State, request: Request, view: int, offer: Offer, tries: Tries) -> Placement | None:
     """`fit_offered`; if that fails, once more without the unused doomed cells of the chain (rule 19.3).
 
-    These are bound only to show bad hardware. Carrying the placement out releases those in the way, so it finds the
+    These are bound only to show bad hardware. Carrying the placement out releases the ones in the way, so it finds the
     same state.
     """
     found = fit_offered(state, request, view, offer, tries)

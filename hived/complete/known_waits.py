@@ -1,7 +1,7 @@
-"""Requests for which a complete search has found no place, as long as nothing changes (rule 19.9).
+"""Remembers requests for which a complete search found no place, until the state changes (rule 19.9).
 
-Groups that wait are asked about again and again, and often many of them ask for the same. The answer to one request is
-the answer to all that ask for as much, until an event changes the state.
+Waiting groups are tried again and again, and often many of them ask for the same. The answer to one request is the
+answer to all that ask for as much, until an event changes the state.
 """
 
 from collections.abc import Hashable
@@ -24,7 +24,7 @@ class KnownWait(NamedTuple):
 
 
 def key_of(request: Request, offer: Offer | None) -> Hashable | None:
-    """Equal for requests that have the same answer; None for those that are not remembered.
+    """The key of a request, equal for requests that have the same answer; None if it is not remembered.
 
     These are offers that differ from pod to pod or have rules, and groups for one cell. Cost O(nodes) of copying.
     """
@@ -50,13 +50,13 @@ def known_wait(state: State, key: Hashable | None) -> KnownWait | None:
 
 
 def remember_wait(state: State, key: Hashable | None, outcome: KnownWait) -> None:
-    """Remember that a search in this state, with nothing changed for it, found no place."""
+    """Remember that a search in this unchanged state found no place."""
     if key is not None and len(state.known_waits) < MOST_KNOWN:
         state.known_waits[key] = outcome
 
 
 def forget_waits(state: State) -> None:
-    """To be called with every change of the state that may give room, and when one is taken back.
+    """Forget all waits; every change of the state that may give room calls this, also when it is taken back.
 
     The table is left as it is: a scenario puts it back once its changes are undone.
     """

@@ -1,9 +1,9 @@
-"""A place for a group that Kubernetes' offer allows, wherever in the VC and on the hardware it is, or none.
+"""Places a group anywhere in its VC and on the hardware that Kubernetes' offer allows, if it allows any.
 
-The loss of others decides the order of tries, as in a search without an offer (rule 12.7): idle cells; cells lent to
-opportunistic pods; cells of elastic groups of lower priority; cells of groups that go on outside of the VC, as few of
-them as will do; cells of all lower priorities. A wish to be near together is tried level by level within each of these.
-The leaves are found first; the virtual cells behind them follow, and a decision that is carried out finds them again.
+Tries are ordered by the loss of others, as in a search without an offer (rule 12.7): idle cells; cells lent to
+opportunistic pods; cells of elastic groups of lower priority; cells of groups that are preempted lazily, as few as
+possible; cells of all lower priorities. A wish to be near together is tried level by level within each of these. The
+leaves are found first; the virtual cells behind them follow, and a decision that is carried out finds them again.
 """
 
 from collections.abc import Callable, Iterator
@@ -67,7 +67,10 @@ def fit_offered(state: State, request: Request, view: int, offer: Offer, tries: 
 
 
 def _are_more(state: State, capacity: Capacity, last: int, rank: int) -> bool:
-    """Has a view leaves above the last rank, up to the next? If not, a search ends as the one before (rules 19)."""
+    """True if a view has leaves above the last rank, up to the next.
+
+    without any, a search ends as the one before (rules 19).
+    """
     is_new = (capacity.rank > last) & (capacity.rank <= rank)
     return state.spec.rules is Rules.HIVED or last == _NO_RANK or bool(is_new.any())
 
@@ -75,7 +78,7 @@ def _are_more(state: State, capacity: Capacity, last: int, rank: int) -> bool:
 def fit_idle(
     state: State, request: Request, view: int, tries: Tries, *, offer: Offer | None = None, keeps_good: bool = False
 ) -> Placement | None:
-    """A placement in one view on cells that nobody uses, lends or reserves; as near as can be.
+    """Place a group in one view on cells that are unused, not lent and not reserved; as near together as possible.
 
     offer : that of Kubernetes; None if the request says which nodes will do
     keeps_good : shall good cells be left for as many claims as now (rule 18.7)?
@@ -105,7 +108,7 @@ def _ranks(state: State, request: Request) -> list[int]:
 
 
 def _fit_beside_lazy(state: State, problem: Problem, rank: int) -> Placement | None:
-    """After as few groups as will do have left the VC and kept their cells, the lowest priority and youngest first."""
+    """Preempt as few groups lazily as possible, lowest priority and youngest first, and place the group."""
     groups = _lazy_groups(state, problem)
     before, name = mark(state), problem.request.pod.spec.group.name
     nothing = np.zeros(0, np.int32)
@@ -149,7 +152,7 @@ def _lazy_groups(state: State, problem: Problem) -> list[Group]:
 
 
 def _fit(state: State, problem: Problem, capacity: Capacity, rank: int) -> Placement | None:
-    """With leaves up to a rank, as near together as the group wishes or its VC has it."""
+    """Place a group on leaves up to a rank, as near together as it wishes or its VC has it."""
     capacity.take_up_to(rank)
     nodes = problem.offer.nodes[[alike.slots[0] for alike in problem.classes]][:, capacity.node]
     after = problem.offer.after[[alike.slots[0] for alike in problem.classes]][:, capacity.node] & capacity.evicts
@@ -168,7 +171,7 @@ def _fit(state: State, problem: Problem, capacity: Capacity, rank: int) -> Place
 
 
 def _levels(state: State, problem: Problem) -> Iterator[int]:
-    """The levels below one cell of which the group shall be, one after the other; `_ANYWHERE` for the whole view.
+    """The levels to try, below one cell of which the group shall be; `_ANYWHERE` for the whole view.
 
     A group for one cell below node level was searched for there already, with the nodes that all may use.
     """
@@ -187,7 +190,7 @@ def _levels(state: State, problem: Problem) -> Iterator[int]:
 
 
 def _fits_of_classes(problem: Problem, capacity: Capacity, allowed: BoolArray) -> list[LongArray]:
-    """How many pods of each class each row has room for by itself.
+    """Count the pods of each class that each row has room for by itself.
 
     allowed : shape (classes, rows)
     """
@@ -200,7 +203,7 @@ def _fits_of_classes(problem: Problem, capacity: Capacity, allowed: BoolArray) -
 def _areas(
     state: State, problem: Problem, capacity: Capacity, level: int, fits: list[LongArray]
 ) -> Iterator[BoolArray]:
-    """Masks of the rows below each cell of a level that might have room, the best cell first.
+    """Yield masks of the rows below each cell of a level that may have room, the best cell first.
 
     fits : for some classes, how many of its pods each row has room for; a cell needs room for all of them
     """
@@ -229,7 +232,7 @@ def _sums(place: IntArray, values: LongArray) -> LongArray:
 
 
 def _take_leaves(state: State, problem: Problem, capacity: Capacity, rank: int, places: list[Place]) -> Placement:
-    """The leaves of each pod, and the virtual cells behind them."""
+    """Pick the leaves of each pod, and the virtual cells behind them."""
     members = problem.request.pod.spec.group.members
     sizes = slot_sizes(members)
     by_row: dict[int, list[int]] = {}
@@ -264,7 +267,10 @@ class _Leaves:
         self._idle = sum(own == IDLE for own in self._rank.values())
 
     def pick(self, wanted: int, *, evicts: bool) -> list[int]:
-        """Leaves as low in the tree as they can be together; used ones only if need be, or one if it `evicts`."""
+        """Pick leaves as low in the tree as possible together.
+
+        used ones only if necessary, or one if the pod `evicts`.
+        """
         using = self._state.cells.using
         needed = self._best(lambda leaf: using[leaf] != NO_GROUP) if evicts else NO_CELL
         spares = not evicts and self._idle >= wanted

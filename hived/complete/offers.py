@@ -1,7 +1,8 @@
-"""Does a placement keep to Kubernetes' offer for each pod of a group, and to the rules between its pods?
+"""Checks a placement against Kubernetes' offer for each pod of a group, and the rules between its pods.
 
-`Limit` and `Together` ask only where all pods are in the end. `Spread` looks at every step; with one such rule the best
-order puts each pod into its emptiest domain first. It ends well exactly if the domains are near enough at the end.
+`Limit` and `Together` depend only on the final nodes of all pods. `Spread` is checked at every step; with one such rule
+the best order puts each pod into its emptiest domain first. It ends well exactly if the domains differ by little enough
+at the end.
 """
 
 import numpy as np
@@ -50,7 +51,7 @@ def _expect(array: AnyArray, where: str, kind: str, shape: tuple[int, ...]) -> N
 
 
 def slot_sizes(members: tuple[MemberSpec, ...]) -> list[int]:
-    """How many leaves the pod of each slot has."""
+    """The number of leaves of each slot's pod."""
     return [member.leaf_cell_count for member in members for _ in range(member.pod_count)]
 
 
@@ -67,9 +68,9 @@ def slot_nodes(state: State, members: tuple[MemberSpec, ...], physical: IntArray
 
 
 def allows(state: State, members: tuple[MemberSpec, ...], physical: IntArray, offer: Offer) -> bool:
-    """May the pods of a new group be on these cells?
+    """True if the pods of a new group may be on these cells.
 
-    A node in `after` counts if somebody uses a cell of the placement there, and so has to leave. Cost O(leaves), and
+    A node in `after` counts if a group uses a cell of the placement there, and so has to leave. Cost O(leaves), and
     O(pods^2) at worst for several rules of the kind `Spread`.
     """
     if len(offer.nodes) == 1 and not offer.rules and offer.nodes[0, state.arrays.node[physical[0]]]:
@@ -86,7 +87,7 @@ def allows(state: State, members: tuple[MemberSpec, ...], physical: IntArray, of
 
 
 def may_keep(state: State, members: tuple[MemberSpec, ...], physical: IntArray, offer: Offer) -> bool:
-    """May a group go on waiting for cells that it reserves? Their users are leaving, so `after` is enough."""
+    """True if a group may go on waiting for cells that it reserves. Their users are leaving, so `after` is enough."""
     nodes = slot_nodes(state, members, physical)
     slots = np.flatnonzero(nodes != NO_CELL)
     nodes = nodes[slots]
@@ -94,20 +95,20 @@ def may_keep(state: State, members: tuple[MemberSpec, ...], physical: IntArray, 
 
 
 def are_offered(state: State, members: tuple[MemberSpec, ...], physical: IntArray, offer: Offer) -> bool:
-    """Will all nodes of a group's cells do as they are?"""
+    """True if all nodes of a group's cells are offered as they are."""
     nodes = slot_nodes(state, members, physical)
     slots = np.flatnonzero(nodes != NO_CELL)
     return bool(offer.nodes[slots, nodes[slots]].all())
 
 
 def keeps_rules(rules: tuple[Rule, ...], nodes: IntArray) -> bool:
-    """Is there an order in which pods can come to these nodes, one of them per slot, and keep every rule?"""
+    """True if pods can come to these nodes, one per slot, in some order that keeps every rule."""
     spreads = [rule for rule in rules if isinstance(rule, Spread) and rule.counts.any()]
     return all(_holds(rule, nodes) for rule in rules) and (len(spreads) < 2 or _has_order(spreads, nodes))
 
 
 def _holds(rule: Rule, nodes: IntArray) -> bool:
-    """Does a rule hold at the end; for `Spread`, which looks at each step, could it by itself?"""
+    """True if a rule holds at the end; for `Spread`, which checks each step, if it could by itself."""
     if isinstance(rule, Limit):
         slots = np.flatnonzero(rule.weight)
     else:

@@ -1,4 +1,4 @@
-"""Who owns the physical cells of a chain, as a view sees them (rules 3.1, 4.1).
+"""The owners of the physical cells of a chain, as a view sees them (rules 3.1, 4.1).
 
 The owner of a cell is the preassigned cell that it is bound to, or that one of the cells above it is bound to. Below an
 owned cell everything has the same owner; a cell of which only parts are owned has none. Cells of a level are numbered
@@ -30,7 +30,7 @@ class ChainShape:
         return self._base[level]
 
     def size(self, level: int) -> int:
-        """How many cells a level has."""
+        """The number of cells of a level."""
         return self._size[level]
 
     def cells(self, level: int) -> slice:
@@ -38,12 +38,12 @@ class ChainShape:
         return slice(self._base[level], self._base[level] + self._size[level])
 
     def span(self, level: int, below: int) -> int:
-        """How many cells of a lower level a cell has."""
+        """The number of cells of a lower level in a cell."""
         return self._leaves[level] // self._leaves[below]
 
 
 class Owners:
-    """The owners of all cells of a chain, and those of them that are in the view; nothing changes."""
+    """The owners of all cells of a chain, and which of them are in the view; nothing changes."""
 
     def __init__(self, state: State, view: int, shape: ChainShape) -> None:
         """Look at every cell. Cost O(cells of the chain), in sweeps of arrays."""
@@ -63,15 +63,18 @@ class Owners:
             self._owner[level], self._is_mine[level] = owner, mine
 
     def owner(self, level: int) -> IntArray:
-        """The preassigned cell that each cell of a level is at or below, NO_CELL for none. Not to be changed."""
+        """The preassigned cell that each cell of a level is at or below, NO_CELL for none.
+
+        callers must not change it.
+        """
         return self._owner[level]
 
     def mine(self, level: int) -> BoolArray:
-        """Which cells of a level are at or below a preassigned cell of the view? All, if it is an opportunistic one."""
+        """Mask the cells of a level at or below a preassigned cell of the view; all, if it is an opportunistic one."""
         return self._is_mine[level] if self._is_guaranteed else np.ones(self._shape.size(level), np.bool_)
 
     def _in_view(self, owner: IntArray) -> BoolArray:
-        """Which of these preassigned cells are in the view?"""
+        """Mask these preassigned cells by membership in the view."""
         arrays = self._arrays
         root = arrays.root[self._first]
         if not self._is_guaranteed or arrays.pinned[root]:
@@ -80,7 +83,10 @@ class Owners:
 
 
 def free_cells(state: State, shape: ChainShape) -> list[BoolArray]:
-    """By level: which cells are free as a whole, in a free list or below a cell in one? Cost O(cells of the chain)."""
+    """Mask, by level, the cells that are free as a whole: in a free list or below one in it.
+
+    Cost O(cells of the chain).
+    """
     free = [np.zeros(0, np.bool_)] * (shape.top + 1)
     for level in range(shape.top, 0, -1):
         free[level] = state.cells.free_position[shape.cells(level)] != NO_CELL

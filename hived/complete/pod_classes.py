@@ -83,7 +83,7 @@ def may_pack(capacity: Capacity, classes: Sequence[PodClass], allowed: BoolArray
 
 
 def _weightings(sizes: Sequence[int], most: int) -> Iterator[_Weights]:
-    """Weights to try, each once: larger pods alone by number and by leaves, those that leave little beside them as if
+    """Weights to try, each once: larger pods alone by number and by leaves, pods that leave little beside them as if
     they filled a row, and sizes in coarser steps.
     """
     tried: set[_Weights] = set()

@@ -98,7 +98,9 @@ def next_candidate(
 
 @kernel
 def split_relaxed(t: TopologyArrays, s: Cells, w: Wishes, root: int, chain_level: int, suggestion: Suggestion) -> bool:
-    """Safe relaxed split: split all that the VCs' claims leave over, level by level, until it fits (rule 7.6)."""
+    """Split, level by level, all cells that the VCs' claims leave over, until the wish fits: safe relaxed split (rule
+    7.6).
+    """
     chain = t.chain_of_level[chain_level]
     top = t.level_offset[chain] + t.top_level[chain]
     spare = spare_cells(t, s, chain)

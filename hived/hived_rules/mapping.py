@@ -1,8 +1,8 @@
-"""From virtual cells to physical ones: which hardware stands behind a VC's placement (rules 7).
+"""Maps virtual cells to physical ones: finds the hardware behind a VC's placement (rules 7).
 
 Preassigned cells are placed by buddy allocation on the chain's free lists, one after the other (rules 7.2, 7.10). Cells
 below a bound cell are matched with the children of its physical cell. Free lists and claims are changed on the way and
-put back.
+restored.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ def map_leaves(
     t: TopologyArrays, s: Cells, virtual: IntArray, suggested: BoolArray, ignore_suggested: bool, within: int,
     physical: IntArray,
 ) -> bool:  # fmt: skip
-    """Find a physical leaf for each virtual leaf of a placement; returns whether there is a mapping.
+    """Find a physical leaf for each virtual leaf of a placement; returns True if there is a mapping.
 
     virtual : leaves in the order size, pod, leaf; physical : out, same shape
 

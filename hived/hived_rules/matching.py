@@ -1,7 +1,7 @@
 """Bipartite matching with breadth-first augmenting paths: every wish gets a candidate of its own.
 
-`match_first` is Kuhn's algorithm, and gives the first matching in preference order (rule 7.8). `can_share` only asks
-whether takers of several units can share places of limited room. Nothing here knows cells.
+`match_first` is Kuhn's algorithm, and gives the first matching in preference order (rule 7.8). `can_share` tests if
+takers of several units can share places of limited room. Nothing here knows cells.
 """
 
 import numpy as np
@@ -50,7 +50,7 @@ def match_first(fits: IntArray, match: IntArray) -> bool:
 
     fits : shape (wishes, candidates), candidates in order of preference; match : out, shape (wishes,)
 
-    Cost O(wishes x candidates) if nobody has to make room, or if too few candidates fit any wish. At worst
+    Cost O(wishes x candidates) if no wish has to move, or if too few candidates fit any wish. At worst
     O(wishes^2 x candidates^2).
     """
     wishes, candidates = fits.shape
@@ -116,11 +116,11 @@ def _move(fits: IntArray, wish: int, candidate: int, match: IntArray, owner: Int
 
 
 def can_share(wanted: LongArray, may_use: BoolArray, room: LongArray) -> bool:
-    """Is there a way to give each taker `wanted` units of room, all of them in places that it may use?
+    """True if each taker can get `wanted` units of room, all of them in places that it may use.
 
     wanted : shape (takers,); may_use : shape (takers, places); room : shape (places,)
 
-    Takers that could have all they want after everybody else are left out first, which are most as a rule. Cost
+    Takers that could have all they want after all others are left out first, which are most as a rule. Cost
     O(takers x places), and for the others at worst O(units^2 x places), in plain Python.
     """
     had = may_use @ room
@@ -141,7 +141,7 @@ def can_share(wanted: LongArray, may_use: BoolArray, room: LongArray) -> bool:
 def _take_one(
     taker: int, places: dict[int, list[int]], spare: list[int], takers: dict[int, list[int]]
 ) -> bool:  # fmt: skip
-    """Give a taker one unit, by letting others move on if need be; false, with nothing changed, if that cannot be.
+    """Give a taker one unit, moving others if necessary; false, with nothing changed, if that fails.
 
     spare : free units of each place; takers : the holders of the others
     """
@@ -167,7 +167,7 @@ def _take_one(
 def _move_on(
     taker: int, place: int, reached: dict[int, int], left: dict[int, int], takers: dict[int, list[int]]
 ) -> None:  # fmt: skip
-    """Let everybody on the way from a taker to a place with a spare unit move on by one."""
+    """Move each taker on the way from a taker to a place with a spare unit by one place."""
     while True:
         one = reached[place]
         takers[place].append(one)

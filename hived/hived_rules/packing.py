@@ -110,7 +110,7 @@ def cells_of(state: State, request: Request, view: int, level: int) -> tuple[Int
 
 
 def _lost_among_free(state: State, chain_level: int, request: Request) -> IntArray:
-    """How many lost leaves each cell of a level has among its free and preemptible ones."""
+    """Count the lost leaves of each cell of a level among its free and preemptible ones."""
     arrays, cells = state.arrays, state.cells
     leaf_level = int(arrays.level_offset[arrays.chain_of_level[chain_level]]) + 1
     first = int(arrays.level_base[leaf_level])
@@ -382,7 +382,7 @@ def place_group(
 ) -> tuple[int, int]:  # fmt: skip
     """Place a whole gang in a view: first without preemption, then at its own priority (rules 6.6, 15.1).
 
-    has_elastic : are there elastic groups? Then, between the two, it is tried to preempt nobody but them.
+    has_elastic : are there elastic groups? Then, between the two, only they are preempted.
 
     sizes, counts : as in `pick_nodes`
 
@@ -408,5 +408,5 @@ def place_group(
             pick_all_leaves(t, s, below, attempt == 1, sizes, counts, nodes, leaves)
             return outcome, blocker
         if priority <= MIN_GUARANTEED_PRIORITY:
-            break  # nobody here has a lower one: the second attempt would end as the first
+            break  # none here is lower: the second attempt would end as the first
     return outcome, blocker

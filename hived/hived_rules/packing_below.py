@@ -1,11 +1,13 @@
-"""Placing a gang below one physical cell: which cells of a view are there, or can come to be there.
+"""Places a gang below one physical cell: finds the cells of a view that are, or can come to be, below it.
 
 A virtual cell that is not bound yet can be bound to any physical cell that the free lists, or its bound parent, have
-left. So the cells of a view that count below a physical cell R are: if R is bound, the cells below its virtual cell; if
-a cell above R is, the cells below an unbound descendant of that one's virtual cell, which may take R. If neither is,
-there are two choices. One is the cells bound below R and the VC's unbound preassigned cells that are lower than R. The
-other is the cells below an unbound preassigned cell of R's level or a higher one, which would take all of R. These ways
-are told apart by `root_level`: 0 for the first, else the level of the preassigned cell.
+left. So the cells of a view that count below a physical cell R depend on bindings:
+
+- R is bound: the cells below its virtual cell.
+- A cell above R is bound: the cells below an unbound descendant of its virtual cell, which may take R.
+- Neither is bound, `root_level` 0: the cells bound below R and the VC's unbound preassigned cells lower than R.
+- Neither is bound, `root_level` > 0: the cells below an unbound preassigned cell of that level, at least R's, which
+  would take all of R.
 """
 
 import numpy as np
@@ -22,7 +24,7 @@ _USED, _RESERVING = int(CellState.USED), int(CellState.RESERVING)
 
 @kernel
 def _is_in_view(t: TopologyArrays, view: int, virtual: int) -> bool:
-    """Are the cells of a view below or above this virtual cell, or is it one of them?"""
+    """True if the cells of a view are below or above this virtual cell, or it is one of them."""
     cell = virtual
     node_level = t.node_level[t.chain_of_level[t.chain_level[cell]]]
     while t.level[cell] > node_level:
@@ -63,7 +65,7 @@ def _first_unbound(s: Cells, first: int, count: int) -> int:
 
 @kernel
 def cells_within(t: TopologyArrays, s: Cells, view: int, cell: int, root_level: int) -> IntArray:
-    """The cells of a view to look at for a gang that is to be below a physical cell, in order; none: an empty array.
+    """The cells of a view to search for a gang below a physical cell, in order; none: an empty array.
 
     Cells of bound preassigned cells come first, then cells of larger ones, so that few are split. Cells below node
     level stand for themselves. Cost O(nodes of the cell), for lower roots O(leaves of the split ones), and a sweep over
@@ -137,7 +139,7 @@ def _append_lower_roots(t: TopologyArrays, s: Cells, view: int, cell: int, out: 
 def _may_hold(
     t: TopologyArrays, s: Cells, cell: int, wanted: int, spares: bool, suggested: BoolArray, ignore_suggested: bool
 ) -> bool:
-    """Are there so many healthy, suggested leaves below a physical cell? If it `spares`, that nobody has to leave."""
+    """True if a physical cell has so many healthy, suggested leaves below it; if it `spares`, without preemption."""
     first, total = t.first_leaf[cell], t.leaf_count[t.chain_level[cell]]
     if s.bad[cell] == 0 and ignore_suggested and (not spares or total - s.used[cell] >= wanted):
         return True
@@ -151,7 +153,7 @@ def _may_hold(
 
 @kernel
 def _has_room(t: TopologyArrays, s: Cells, view: int, priority: int, only_elastic: bool, wanted: int) -> bool:
-    """Are there so many leaves in a whole view that may be taken? Cost O(leaves) of a view that is full.
+    """True if a whole view has so many leaves that may be taken. Cost O(leaves) of a view that is full.
 
     The emptiest nodes are last in a view that was sorted.
     """
@@ -175,7 +177,7 @@ def place_within(
 
     start : the first combination to try, `position in cells * len(root_levels) + position in root_levels`
 
-    spares : only below cells with so many leaves that nobody has to leave; they may have to all the same
+    spares : only below cells with enough leaves without preemption; groups may have to leave all the same
 
     only_elastic, sizes, counts, leaves : as in `place_group`; all leaves of a cell below node level are one pod's
 
@@ -218,11 +220,11 @@ def most_room(
     t: TopologyArrays, s: Cells, view: int, cells: IntArray, limits: IntArray, priority: int,
     suggested: BoolArray, ignore_suggested: bool,
 ) -> tuple[int, int]:  # fmt: skip
-    """Which of some physical cells has the most leaves that a view may take at a priority, and how many it has.
+    """Find the physical cell with the most leaves that a view may take at a priority, and how many it has.
 
     limits : for each cell a number that it cannot exceed, descending; ends where no better cell can follow
 
-    Leaves that nobody is bound to count as far as the VC has preassigned cells left. Cost O(leaves of cells looked at).
+    Unbound leaves count as far as the VC has preassigned cells left. Cost O(leaves of cells looked at).
     """
     first = t.view_cell[t.view_start[view]]
     left = 0

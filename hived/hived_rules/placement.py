@@ -1,9 +1,9 @@
-"""Placing a new group in one view: among the cells of its VC, then on hardware (rules 6, 7, 13).
+"""Places a new group in one view: among the cells of its VC, then on hardware (rules 6, 7, 13).
 
 A group is placed as near together as it wishes, or as its VC packs by topology; else anywhere, as the reference does.
-Near together means below one physical cell, beside another group if the group wishes that. Which cell is tried first is
-ours: where the group leaves least over, and only if there is no other one where somebody has to leave. A VC that packs
-by topology chooses the cell where fewest cells are broken: unused before, and used by the group in part.
+Near together means below one physical cell, beside another group if the group wishes that. The reference has no order
+of such cells: here the cell with fewest leaves left over is tried first, and cells that need preemption last. A VC that
+packs by topology chooses the cell where fewest cells are broken: unused before, and used by the group in part.
 """
 
 import json
@@ -55,12 +55,12 @@ class Placement:
 
 
 def no_capacity(request: Request) -> Wait:
-    """The answer where not even the VC's own cells have room, let alone the hardware behind them."""
+    """The answer if even the VC's own cells have no room."""
     return Wait(f"insufficient capacity when scheduling in {request.where}")
 
 
 def fit_in_view(state: State, request: Request, view: int) -> Placement | Wait:
-    """As near together as the group wishes or its VC has it; anywhere if neither says anything."""
+    """Place a group as near together as it wishes or its VC has it; anywhere if neither says anything."""
     spec = request.pod.spec
     has_wish = bool(spec.within_cell) or not spec.within_is_required
     if not has_wish and not state.spec.virtual_clusters[spec.virtual_cluster].packs_by_topology:
@@ -79,7 +79,7 @@ def fit_in_view(state: State, request: Request, view: int) -> Placement | Wait:
 
 
 def fit_anywhere(state: State, request: Request, view: int) -> Placement | Wait:
-    """As the reference does it (rules 6.6 to 6.9), or why not (rule 5.10)."""
+    """Place a group as the reference does (rules 6.6 to 6.9), or give the reason (rule 5.10)."""
     arrays, cells = state.arrays, state.cells
     leaves = np.empty(min(request.wanted, state.topology.view_leaf_counts[view]), np.int32)
     outcome, blocker = place_group(
@@ -133,7 +133,7 @@ def virtual_placement_text(state: State, virtual: IntArray) -> str:
 
 
 def _fit_nearest(state: State, request: Request, view: int, lowest: int, *, packs: bool) -> Placement | Wait:
-    """Below one cell of the lowest level that has room, else anywhere; rather that than with victims (rule 13.2)."""
+    """Place a group below one cell of the lowest level with room, else anywhere; both before preemption (rule 13.2)."""
     before, ends = mark(state), DeadEnds(state, request)
     for with_victims in (False, True):
         for level in range(lowest, chain_of_view(state, view).top_level + 1):
@@ -151,12 +151,12 @@ def _fit_nearest(state: State, request: Request, view: int, lowest: int, *, pack
 def _fit_within(
     state: State, request: Request, view: int, level: int, ends: DeadEnds, *, sparing: tuple[bool, ...]
 ) -> Placement | None:  # fmt: skip
-    """Below the cell of a level with fewest free leaves, but enough (rules 13.1, 13.3, 13.4).
+    """Place a group below the cell of a level with fewest free leaves, but enough (rules 13.1, 13.3, 13.4).
 
-    sparing : shall everybody stay? Tried one after the other
+    sparing : shall no group have to leave? Tried one after the other
 
     Preempting in the VC, cells with most free leaves come first: fewer have to leave. Of cells with equally many free,
-    the one where fewest cells are broken comes first, as nobody else may be promised them. Cost O(cells of the level +
+    the one where fewest cells are broken comes first, as others may be promised them. Cost O(cells of the level +
     nodes of tried cells), and a mapping for each kind of cells with room in the VC but not behind it.
     """
     cells, free = cells_of(state, request, view, level)
@@ -180,7 +180,7 @@ def _fit_within(
 
 
 def _are_others_weaker(state: State, request: Request, view: int) -> bool:
-    """Does anybody in the group's VC and a view's chain run at a lower priority? If not, nobody can be preempted there.
+    """True if the group's VC has users of lower priority in a view's chain, so that preemption may help.
 
     Cost O(leaves of the chain), in sweeps of an array.
     """
@@ -203,9 +203,10 @@ def _attempts(state: State, request: Request) -> list[Attempt]:
 
 
 def _fit_packed(state: State, request: Request, view: int, level: int, ends: DeadEnds) -> Placement | None:
-    """Without victims, below the cell of a level with fewest broken cells, then fewest free leaves (rule 13.5).
+    """Place a group without victims, below the cell of a level with fewest broken cells, then fewest free leaves (rule
+    13.5).
 
-    Of cells that nobody uses, and that would break as many cells above them, the first stands for all. Cost as
+    Of unused cells that would break as many cells above them, the first stands for all. Cost as
     `_fit_within`, and a mapping for each of `MOST_COMPARED` cells that have room.
     """
     cells, free = cells_of(state, request, view, level)
@@ -238,7 +239,7 @@ def _fit_packed(state: State, request: Request, view: int, level: int, ends: Dea
 
 
 def _ways(state: State, view: int, level: int) -> IntArray:
-    """In which ways cells of a view can be below a physical cell of a level: the `root_level`s of `packing_below`."""
+    """The ways in which cells of a view can be below a cell of a level: the `root_level`s of `packing_below`."""
     arrays, first = state.arrays, first_cell(state, view)
     if arrays.vc[first] == NO_CELL or arrays.pinned[arrays.root[first]]:
         return np.zeros(1, np.int32)
@@ -248,7 +249,7 @@ def _ways(state: State, view: int, level: int) -> IntArray:
 
 
 class _SearchBelow:
-    """Places a group below one of some physical cells after the other, and passes over those that are dead ends.
+    """Places a group below one of some physical cells after the other, and skips dead ends.
 
     `position` and `way` say where the last one was. Costs no sweep of the cells, unless some are passed over.
     """
@@ -266,7 +267,7 @@ class _SearchBelow:
         self._is_dead = False  # does the group fit in no way below the present cell, as far as they were tried?
 
     def next(self) -> Placement | None:
-        """The next placement, none at the end; what the one before has changed must have been undone."""
+        """The next placement, none at the end; the changes of the one before must have been undone."""
         while True:
             placed = None
             if self.position != NO_CELL:
@@ -294,7 +295,7 @@ class _SearchBelow:
         self.position = NO_CELL
 
     def pass_over(self, is_out: BoolArray) -> None:
-        """Try none of these cells from now on."""
+        """Skip these cells from now on."""
         left = self._left[self._next :]
         self._left, self._next = left[~is_out[left]], 0
         self._cells_left = self._cells[self._left]
@@ -304,7 +305,10 @@ def _place(
     state: State, request: Request, view: int, cells: IntArray, ways: IntArray, start: int, attempt: Attempt,
     spares: bool,
 ) -> tuple[Placement | None, int] | None:  # fmt: skip
-    """The outcome for the first combination of cell and way, from `start` on, that has room in the view; and which."""
+    """Find the first combination of cell and way, from `start` on, that has room in the view.
+
+    returns it with its outcome.
+    """
     if start >= len(cells) * len(ways):
         return None
     sizes, counts = request.sizes, request.counts
@@ -326,7 +330,7 @@ def _place(
 
 
 def _reason(state: State, request: Request, view: int, level: int) -> Wait:
-    """Why no cell of a level has room, naming the one that has most."""
+    """Explain that no cell of a level has room, naming the one that has most."""
     spec, chain = request.pod.spec, chain_of_view(state, view)
     where = request.where if request.is_guaranteed else f"the {request.where}"
     refused = f"no {spec.within_cell} of {where} has {request.wanted} free {chain.types[0]}s"

@@ -6,7 +6,7 @@ every signature. A block is one integer: the address of a table that holds addre
 when a kernel names the array. Call overhead is 0.3 us whatever the number of arrays. The word before the table says
 which block it is of, so that the linked library refuses any other one.
 
-The block must outlive the call, which holds as long as somebody calls with it. Arrays are never replaced in place;
+The block must outlive the call, as the caller holds it. Arrays are never replaced in place;
 make a new block (`with_arrays`) instead. `compiling.block_types` teaches numba about them.
 """
 

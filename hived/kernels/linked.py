@@ -1,9 +1,9 @@
-"""The library of kernels that was linked when hived was built: is it there, whole, and of these very sources?
+"""Loads the library of kernels that was linked when hived was built, if it is whole and of the present sources.
 
 `_kernels.abi3.so` lies beside this file, and beside it `_kernels.json`, which has the SHA-256 digest of the library and
 of the sources that it was made from. Both are compared before the library is loaded: a truncated one ends the process,
-and one of other sources decides otherwise. A library of other sources is passed over without a word, as a checkout has
-one after each edit; a damaged one is named once, on stderr.
+and one of other sources decides otherwise. A library of other sources is skipped silently, as a checkout has one after
+each edit; a damaged one is reported once, on stderr.
 
 The library has the kernels in several variants, for CPUs with wider vectors. HIVED_KERNELS names the variant, or
 another way to run kernels.
@@ -29,7 +29,7 @@ SAYS = "hived: "
 
 
 class Way(Enum):
-    """How kernels are to be run."""
+    """The ways to run kernels."""
 
     LINKED = "linked"
     COMPILED = "compiled"
@@ -37,7 +37,7 @@ class Way(Enum):
 
 
 class _NotUsableError(Exception):
-    """Says why the library is not used; nothing if nobody needs to know."""
+    """The reason why the library is not used; empty if it need not be reported."""
 
 
 class Library:
@@ -64,7 +64,7 @@ class Library:
 
 
 def wanted_way() -> Way:
-    """The choice that the environment makes."""
+    """The way to run kernels that the environment asks for."""
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}:
         return Way.PLAIN
     named = os.environ.get(VARIABLE, "")

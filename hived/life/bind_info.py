@@ -84,7 +84,7 @@ class NamedLeaves(NamedTuple):
 def named_leaves(state: State, pod: PodRequest, bind_info: BindInfo) -> NamedLeaves:
     """The cells of a pod's group. UserError as `check_bind_info`. Cost O(leaves), a tenth for the last `Bind`.
 
-    The cells of a decision are those which its names were made of, so both ways give the same.
+    The cells of a decision are the source of its names, so both ways give the same.
     """
     decided = state.last_bind
     if decided is not None and decided.bind_info is bind_info and decided.spec is pod.spec:
@@ -104,8 +104,8 @@ def named_leaves(state: State, pod: PodRequest, bind_info: BindInfo) -> NamedLea
 
 
 def find_leaves(state: State, bind_info: BindInfo, leaf_type: str = "") -> tuple[IntArray, IntArray]:
-    """Physical leaf, and level of its preassigned type, of every leaf in `bind_info` (rule 11.3); NO_CELL and 0 for
-    none.
+    """Find the physical leaf and the level of the preassigned type of each leaf in `bind_info` (rule 11.3); NO_CELL and
+    0 for none.
 
     A leaf that is named twice counts once. `leaf_type` is the one that the group asked for. Cost O(leaves).
     """
@@ -114,7 +114,7 @@ def find_leaves(state: State, bind_info: BindInfo, leaf_type: str = "") -> tuple
 
 
 def _find_in_one_chain(topology: Topology, bind_info: BindInfo) -> tuple[IntArray, IntArray] | None:
-    """The leaves if all of them are configured, in one chain, and on a node for each pod; else None."""
+    """Find the leaves if all of them are configured, in one chain, and on a node for each pod; else None."""
     nodes: list[int] = []
     sizes: list[int] = []
     devices: list[int] = []
@@ -214,12 +214,12 @@ def _find_one_by_one(topology: Topology, bind_info: BindInfo, leaf_type: str = "
 
 
 def _likeness(chain: Chain, name: str, leaf_type: str, cell_type: str) -> tuple[bool, bool, bool]:
-    """How sure it is that a leaf of this chain is meant, where several chains of a node have its device index."""
+    """Score a leaf of this chain as the one meant, where several chains of a node have its device index."""
     return chain.name == name, chain.types[0] == leaf_type, cell_type in chain.type_levels
 
 
 def _leaves_of_node(topology: Topology, name: str) -> dict[int, list[tuple[int, Chain]]]:
-    """Device index -> leaves and their chains, ascending; empty for a node that is not configured."""
+    """Map device index to leaves and their chains, ascending; empty for a node that is not configured."""
     node = topology.node_index.get(name)
     if node is None:
         return {}

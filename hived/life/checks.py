@@ -1,4 +1,4 @@
-"""Checks before a search: asks a pod for cells that exist (rule 5.7), and as its group does (rules 2.8, 15.4)?"""
+"""Checks a request before a search: its cells exist (rule 5.7), and it agrees with its group (rules 2.8, 15.4)."""
 
 import numpy as np
 
@@ -25,7 +25,7 @@ def check_agreement(pod: PodRequest, group: Group) -> None:
 
 
 def differing_field(one: PodSpec, other: PodSpec) -> str | None:
-    """The first field that keeps one pod from holding cells that the other got (rule 15.4).
+    """The first field by which a pod cannot hold cells that the other got (rule 15.4).
 
     Fields about placement are past, and the order of leaving may differ between pods.
     """
@@ -55,7 +55,7 @@ def _text(flag: bool) -> str:
 def check_request(state: State, pod: PodRequest) -> None:
     """Raise UserError for an unknown VC, pinned cell or leaf cell type, in the reference's order and words.
 
-    Except under `rules: hived`, the message about a leaf cell type lists those that the pod could have.
+    Except under `rules: hived`, the message about a leaf cell type lists the ones that the pod could have.
     """
     topology, spec = state.topology, pod.spec
     vc = topology.vc_index.get(spec.virtual_cluster)

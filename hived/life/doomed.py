@@ -1,4 +1,4 @@
-"""Doomed cells: which bad cell is bound to a claim that no good cell can meet, and which is let go (rules 10.5, 10.6).
+"""Doomed cells: binds bad cells to claims that no good cell can meet, and releases them (rules 10.5, 10.6).
 
 Here a doomed cell is chosen, bound and listed; `preassigned` takes it from the free lists and gives it back.
 """
@@ -110,7 +110,7 @@ def worst_idle_doomed(t: TopologyArrays, s: Cells, slot: int) -> int:
 
 @kernel
 def count_bad(t: TopologyArrays, s: Cells, cell: int) -> int:
-    """Leaves below a physical cell that are bad, or will be when the event that is being handled is over."""
+    """Count the leaves below a physical cell that are bad, or will be once the present event is handled."""
     node = t.node[cell]
     if node != NO_CELL:
         return int(t.leaf_count[t.chain_level[cell]] if s.node_bad[node] == 1 else s.lost[cell])
@@ -123,7 +123,7 @@ def count_bad(t: TopologyArrays, s: Cells, cell: int) -> int:
 
 @kernel
 def _leave_out(t: TopologyArrays, s: Cells, chain_level: int) -> None:
-    """Remember that a plan kept a doomed cell of this chain from being bound or released."""
+    """Record that a plan kept a doomed cell of this chain from being bound or released."""
     put(s, s.left_out, t.chain_of_level[chain_level], 1)
 
 

@@ -1,4 +1,4 @@
-"""The life of an affinity group: where its pods' slots are, and which cells they stand for.
+"""Affinity groups: the life of a group, the slots of its pods, and the cells of each slot.
 
     new ----------> PREEMPTING --(all cells Reserved, a pod is allocated)--> ALLOCATED
     new ------------------------(a pod is allocated)-----------------------> ALLOCATED
@@ -54,7 +54,7 @@ def remove_group(state: State, group: Group) -> None:
 
 
 def remember_order(state: State) -> None:
-    """Let an undo put the groups in order at its end, so that it need not at the removal of each. Cost O(groups)."""
+    """Defer the order of groups to the end of an undo, instead of restoring it for each group. Cost O(groups)."""
     remember(state, _put_in_order, state, dict(state.groups), dict(state.group_by_number))
 
 
@@ -81,7 +81,7 @@ def _enter_again(state: State, group: Group) -> None:
 
 
 def _put_in_order(state: State, groups: dict[str, Group], by_number: dict[int, Group]) -> None:
-    """All groups are there again; have them in the order of these tables."""
+    """Put all groups back in the order of these tables."""
     if list(state.group_by_number) != list(by_number):
         state.groups.clear()
         state.groups.update(groups)
@@ -117,7 +117,7 @@ def change_states(state: State, groups: Sequence[Group], group_state: GroupState
 
 
 def remember_members(state: State, group: Group) -> None:
-    """Let an undo take back changes of a group's pods from now on: slots taken, preemption begun or ended."""
+    """Record changes of a group's pods for an undo from now on: slots taken, preemption begun or ended."""
     before = (group.state, list(group.holders), {uid: list(slots) for uid, slots in group.slots_of.items()})
     preempting_pods = dict(group.preempting_pods)
 
@@ -160,7 +160,7 @@ def leaf_range(members: tuple[MemberSpec, ...], slot: int) -> slice:
 
 
 def first_free_slot(group: Group, slots: range) -> int | None:
-    """The first of the slots that no pod holds. Cost O(1) for pods of the first size that come one after the other."""
+    """The first free slot of some. Cost O(1) for pods of the first size that come one after the other."""
     start = max(slots.start, group.first_free)
     try:
         slot = group.holders.index(None, start, max(start, slots.stop))
@@ -205,13 +205,13 @@ def _slots_on_nodes(placements: Placements) -> dict[str, list[int]]:
 
 
 def is_placed(bind_info: BindInfo, placement: PodPlacement) -> bool:
-    """Is this the placement that a bind info means: the same node, holding its first leaf cell?"""
+    """True if this is the placement that a bind info means: the same node, with its first leaf cell."""
     indices = bind_info.leaf_cell_indices
     return placement.node == bind_info.node and bool(indices) and indices[0] in placement.leaf_cell_indices
 
 
 def take_slot(group: Group, slot: int, pod: PodRequest) -> bool:
-    """Seat a pod in a slot that is free or its own; returns whether it was free.
+    """Seat a pod in a slot that is free or its own; returns True if it was free.
 
     A pod that is bound twice holds two slots.
     """
@@ -267,7 +267,7 @@ def describe_placement(
 
 
 def _by_pod(values: list[Value], size: int) -> Iterator[tuple[Value, ...]]:
-    """The values of one leaf after the other, in tuples of a pod's each."""
+    """Group the values of leaves into a tuple for each pod."""
     return zip(*[iter(values)] * size, strict=True)
 
 
@@ -290,7 +290,7 @@ def bind_info_of_slot(state: State, group: Group, slot: int) -> BindInfo:
 
 
 def without_place(members: Placements) -> Placements:
-    """The same cells, with no place in the VC: without preassigned cell types, as a lazily preempted group has them."""
+    """The same cells without a place in the VC: without preassigned cell types, as for a lazily preempted group."""
     return tuple(
         tuple(replace(pod, preassigned_cell_types=("",) * len(pod.preassigned_cell_types)) for pod in member)
         for member in members
@@ -313,7 +313,7 @@ def nodes_of_slots(state: State, group: Group) -> list[str]:
 
 
 def _places(state: State, group: Group) -> Placements:
-    """As `placements_of`, but the types of preassigned cells may be those from before a lazy preemption."""
+    """As `placements_of`, but the types of preassigned cells may be from before a lazy preemption."""
     return group.bind_info.members if group.bind_info is not None else placements_of(state, group)
 
 

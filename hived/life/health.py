@@ -118,7 +118,7 @@ def _write_health(t: TopologyArrays, s: Cells, cell: int, bad: int) -> None:
 
 @kernel
 def note_path(t: TopologyArrays, s: Cells, cell: int) -> None:
-    """Have the views sort a physical cell, its ancestors, and the cells bound to them anew."""
+    """Mark a physical cell, its ancestors, and the cells bound to them as changed for the views."""
     while cell != NO_CELL:
         note_change(t, s, cell)
         if s.bound[cell] != NO_CELL:
@@ -189,7 +189,7 @@ def lose_leaves(state: State, node: int, event: LeavesLost) -> None:
 def choose_lost(state: State, leaves: list[int], known: list[int], count: int) -> list[int]:
     """Choose the lost leaves of a node: the known ones, then others up to `count` that hurt least (rule 14.3).
 
-    Unused leaves come before used ones: nobody else has a device that a pod of ours runs on. Of these, leaves that are
+    Unused leaves come before used ones: a device with a pod of ours cannot be in other use. Of these, leaves that are
     lost already, so that the same event again moves nothing; then leaves of lowest priority; then free ones before
     leaves of a VC's cell. Of equals the next breaks fewest larger cells, and has most of the equals still wanted beside
     it. Leaves that heal are the last chosen. Cost O(leaves x height) for each leaf that is chosen.
@@ -268,8 +268,8 @@ def _count_lost(t: TopologyArrays, s: Cells, leaf: int, change: int) -> None:
 def exchange_doomed(t: TopologyArrays, s: Cells, node: int) -> None:
     """After a change of a node's health, exchange doomed cells for less bad free ones (rule 14.5).
 
-    Looked at are the cells above and below the node, levels top down: a free one may take the place of the worst doomed
-    one that nobody uses, VCs ascending; a doomed one may have its place taken by the least bad free one. Below a level
+    The cells above and below the node are examined, levels top down: a free one may replace the worst doomed
+    unused one, VCs ascending; a doomed one may be replaced by the least bad free one. Below a level
     where something was exchanged doomed cells are checked, as after a plan. Cost O(leaves of the node x height) where
     nothing is doomed, else also O(doomed and free bad cells of a level).
     """

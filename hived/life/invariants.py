@@ -1,7 +1,7 @@
-"""Every rule that a state obeys after each event (rules 4.1 to 4.6), checked the plain way.
+"""Checks every rule that a state obeys after each event (rules 4.1 to 4.6).
 
-Each `_check_*` yields its findings; the first broken rule is told in words that name cell, level or group. Checks are
-numpy over whole arrays; cost O(cells) each.
+Each `_check_*` yields its findings; the first broken rule is reported with its cell, level or group. Checks are numpy
+over whole arrays; cost O(cells) each.
 """
 
 from collections.abc import Iterator
@@ -130,7 +130,7 @@ def _listed(state: State, lists: AnyArray, counts: AnyArray) -> AnyArray:
 
 
 def _are_places_noted(state: State, lists: AnyArray, counts: AnyArray, position: AnyArray) -> bool:
-    """Is position[c] the place of c in the list of its level for every cell in one, and NO_CELL for all others?"""
+    """True if position[c] is the place of c in the list of its level, and NO_CELL for cells in no list."""
     noted = np.full(len(position), NO_CELL, np.int32)
     for level in range(len(counts)):
         base = state.arrays.level_base[level]

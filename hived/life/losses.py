@@ -98,7 +98,7 @@ def loss_of(group: Group, now_ms: int) -> int:
 def losses_of_leaves(state: State, leaves: IntArray, now_ms: int) -> npt.NDArray[np.int64]:
     """For each physical leaf the loss of the group that uses it, in leaf-milliseconds; int64, shape of `leaves`.
 
-    A group counts once, so losses of leaves are not to be added up: see `victim_choice`. 0 where nobody uses the leaf.
+    A group counts once, so losses of leaves are not to be added up: see `victim_choice`. 0 for unused leaves.
     Cost O(leaves), in numpy.
     """
     work = state.work

@@ -21,7 +21,7 @@ pod of B runs on n0, for which rack 0 was split. Now n3 fails. Its rack 1 is fre
 
 BIND finds that A claims one rack, and that 1 left - 1 bad = 0 good ones remain. It binds rack 1 to `A/0`. ALLOCATE
 first shows n3 to A as `A/0/0`, then lowers the counts level by level. The cell is doomed, so nothing below it is
-checked (rule 10.8). BIND looks again: nobody claims a rack any more. The node n3 is not free now, so its own level asks
+checked (rule 10.8). BIND looks again: no VC claims a rack any more. The node n3 is not free now, so its own level asks
 for nothing.
 
 Had n3 failed first, rack 0 would have met A's claim. Then the pod of B splits it, and one allocation sets off another:
@@ -59,7 +59,7 @@ _OPERATION, _SUBJECT, _VC, _IS_DOOMED, _CURSOR, _LISTED_LEVEL = range(6)
 
 @shared_kernel
 def settle(t: TopologyArrays, s: Cells, operation: int, subject: int, vc: int, is_doomed: int) -> bool:
-    """Run one operation and all that it sets off; returns whether VC safety held at each of its own steps.
+    """Run one operation and all that it triggers; returns True if VC safety held at each of its own steps.
 
     `subject` is a chain level for BIND and UNBIND, which start at VC 0. Else it is a physical cell that is bound
     (ALLOCATE) or belonged to `vc` (RELEASE). Cost O(levels x VCs) when nothing is bad.
@@ -113,7 +113,7 @@ def _push(stack: IntArray, depth: int, operation: int, subject: int, vc: int, is
 
 @kernel
 def _allocate_step(t: TopologyArrays, s: Cells, frame: IntArray) -> tuple[int, int, bool]:
-    """One level of taking a preassigned cell; returns the next step, its chain level, and whether the step is safe."""
+    """Take a preassigned cell at one level; returns the next step, its chain level, and True if the step is safe."""
     cell, is_doomed = frame[_SUBJECT], frame[_IS_DOOMED] == 1
     own_level = t.level[cell]
     own = t.chain_level[cell]
@@ -148,7 +148,7 @@ def _allocate_step(t: TopologyArrays, s: Cells, frame: IntArray) -> tuple[int, i
 
 @kernel
 def _release_step(t: TopologyArrays, s: Cells, frame: IntArray) -> tuple[int, int]:
-    """One level of giving a preassigned cell back; returns the next step and its chain level."""
+    """Give a preassigned cell back at one level; returns the next step and its chain level."""
     cell, is_doomed = frame[_SUBJECT], frame[_IS_DOOMED] == 1
     own_level = t.level[cell]
     own = t.chain_level[cell]
@@ -200,7 +200,7 @@ def _bind_bad_descendants(t: TopologyArrays, s: Cells, cell: int) -> None:
 
 @kernel
 def _leave_bad_lists(t: TopologyArrays, s: Cells, cell: int) -> None:
-    """A bad cell was allocated: it and its bad descendants are not free any more."""
+    """Remove an allocated bad cell and its bad descendants from the lists of bad free cells."""
     for level in range(t.level[cell], 0, -1):
         first, count = first_below(t, cell, level)
         for below in range(first, first + count):
@@ -209,7 +209,7 @@ def _leave_bad_lists(t: TopologyArrays, s: Cells, cell: int) -> None:
 
 @kernel
 def _enter_bad_lists(t: TopologyArrays, s: Cells, cell: int) -> None:
-    """A bad cell was released: it and its bad descendants are free bad cells now, and unbound (rule 9.11)."""
+    """List a released bad cell and its bad descendants as free bad cells, now unbound (rule 9.11)."""
     for level in range(t.level[cell], 0, -1):
         first, count = first_below(t, cell, level)
         for below in range(first, first + count):
@@ -221,7 +221,7 @@ def _enter_bad_lists(t: TopologyArrays, s: Cells, cell: int) -> None:
 
 @kernel
 def release_doomed(t: TopologyArrays, s: Cells, slot: int, cell: int) -> None:
-    """Take a doomed cell that no guaranteed pod uses from its VC, with all that follows."""
+    """Take a doomed cell without guaranteed pods from its VC, with all that follows."""
     vc = t.vc[s.bound[cell]]
     unbind_cell(t, s, cell)
     remove_doomed(t, s, slot, cell)
@@ -230,7 +230,7 @@ def release_doomed(t: TopologyArrays, s: Cells, slot: int, cell: int) -> None:
 
 @entry_kernel
 def release_idle_doomed(t: TopologyArrays, s: Cells, chain: int) -> bool:
-    """Take all doomed cells of a chain that no guaranteed pod uses from their VCs; returns whether there were any.
+    """Take all doomed cells of a chain without guaranteed pods from their VCs; returns True if there were any.
 
     The chain is to be caught up with (rule 10.13). Cost O(levels x VCs) if there are none.
     """

@@ -440,7 +440,7 @@ def _check_leaves(state: State, spec: PodSpec, physical: IntArray) -> None:
 def _check_users(state: State, spec: PodSpec, physical: IntArray, may_be_free: bool) -> None:
     """Raise UserError unless groups that may be preempted use the leaves, and no group reserves them.
 
-    With `may_be_free` it is enough that nobody else uses them.
+    With `may_be_free` it is enough that no other group uses them.
     """
     cells, address = state.cells, state.topology.address
     reserved = physical[cells.reserving[physical] != NO_GROUP]

@@ -67,7 +67,7 @@ def physical_placement(state: State, group: Group) -> dict[str, list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class CellStatus:
-    """The visible facts of all cells at one moment; reading it does not block changes of the state.
+    """The visible facts of all cells at one moment; readers do not block changes of the state.
 
     Arrays are copies from `state.Cells`.
     """
@@ -84,9 +84,9 @@ class CellStatus:
 
 
 def copy_cells(state: State, room: CellStatus | None = None) -> CellStatus:
-    """The cells as they are now. Cost O(cells) as plain copies, of 9 MB for 16,384 nodes.
+    """Copy the cells as they are now. Cost O(cells) as plain copies, of 9 MB for 16,384 nodes.
 
-    An earlier copy that nobody reads any more can be the `room`: memory that is used already is filled in a fraction of
+    An earlier copy without readers can be the `room`: memory that is used already is filled in a fraction of
     the time. Room for another topology is left alone.
     """
     names = [field.name for field in fields(CellStatus) if field.name not in {"topology", "vc_names"}]
@@ -110,7 +110,7 @@ def physical_cluster(state: State) -> list[Json]:
 
 
 def iter_physical_cluster(cells: CellStatus) -> Iterator[Json]:
-    """One top cell with all below it at a time, so that a server can pause between them."""
+    """Yield one top cell with all below it at a time, so that a server can pause between them."""
     for number in range(len(cells.topology.chains)):
         forest = cells.topology.forests[number]
         for root in range(forest.first_root, forest.first_root + forest.tree_count):
@@ -128,7 +128,7 @@ def virtual_cluster(state: State, vc: str) -> list[Json]:
 
 
 def iter_virtual_cluster(cells: CellStatus, vc: str) -> Iterator[Json]:
-    """One preassigned cell at a time, then one lent leaf at a time."""
+    """Yield one preassigned cell at a time, then one lent leaf at a time."""
     number = cells.topology.vc_index.get(vc)
     if number is None:
         raise UserError(f"VC {vc} not found")
@@ -223,7 +223,7 @@ def snapshot(state: State) -> tuple[Json, Json, Json]:
 
 
 def _entries(state: State, members: IntArray) -> list[list[Any]]:
-    """Of some cells: state, health, priority, and the address of the cell that each is bound to."""
+    """The state, health, priority and bound cell's address of some cells."""
     address, columns = state.topology.address, state.cells
     return [
         [STATE_NAMES[used], HEALTH_NAMES[bad], priority, address(bound) if bound != NO_CELL else ""]

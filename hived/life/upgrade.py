@@ -1,6 +1,6 @@
 """Opportunistic groups become guaranteed where they are (rule 18.12): the same leaves, behind cells of their VC.
 
-The VC names the virtual leaves, such as those of its own schedule. Each leaf in use gets one of them, so that cells
+The VC names the virtual leaves, as in its own schedule. Each leaf in use gets one of them, so that cells
 above leaves agree: two leaves of one node stand behind virtual leaves of one virtual node, and so on up to the
 preassigned cell. Virtual cells that are bound already fix their hardware; of unbound ones any of the same form will do.
 """
@@ -95,7 +95,7 @@ def _groups_of(state: State, pods: Sequence[PodRequest]) -> list[Group]:
 
 
 def _lent(spec: PodSpec) -> PodSpec:
-    """What a pod asks for on lent cells."""
+    """The request of a pod on lent cells."""
     return replace(spec, priority=OPPORTUNISTIC_PRIORITY, pinned_cell_id="")
 
 
@@ -108,7 +108,7 @@ def _put_specs(groups: Sequence[Group], pods: Sequence[PodRequest]) -> None:
 
 
 def match_leaves(state: State, physical: IntArray, own: IntArray) -> IntArray:
-    """For each physical leaf one of these virtual leaves, so that all cells above can be bound as well.
+    """Match each physical leaf with one of these virtual leaves, so that all cells above can be bound as well.
 
     Where there are as many of both, a choice is found if there is one. Raises UserError if none is found, or a virtual
     leaf is not free. Nothing changes.
@@ -139,7 +139,7 @@ def match_leaves(state: State, physical: IntArray, own: IntArray) -> IntArray:
 def _match_below(
     state: State, virtual: int, leaves: list[int], physical: int, here: list[int], found: dict[int, int]
 ) -> None:
-    """As `match_leaves`, below a virtual cell that is bound to this physical one, or is to be."""
+    """Match leaves as `match_leaves`, below a virtual cell that is or will be bound to this physical one."""
     arrays, bound, level = state.arrays, state.cells.bound, int(state.arrays.level[virtual]) - 1
     if level == 0:
         found |= dict.fromkeys(here, virtual)
@@ -181,7 +181,7 @@ def _match_alike(
 def _has_room(
     state: State, virtual: int, leaves: list[int], physical: int, here: list[int], found: dict[int, int]
 ) -> bool:
-    """Match these leaves below an unbound virtual cell with more of them, as well as can be."""
+    """Match these leaves below an unbound virtual cell with more of them, as well as possible."""
     if len(leaves) <= len(here):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Which virtual leaf stands behind a physical leaf that was chosen first (rules 11.7, 11.8).
+"""Chooses the virtual leaf behind a physical leaf that was chosen first (rules 11.7, 11.8).
 
 A binding at or above the leaf decides, as far up as the preassigned cell. Below it, or without one, each level takes
 the first virtual cell that is free and unbound.
@@ -21,7 +21,8 @@ _FOUND, _NO_TYPE, _BOUND, _NOT_PINNED, _NOT_FREE, _NONE_LEFT = range(6)
 def choose_virtual_leaf(
     t: TopologyArrays, s: Cells, leaf: int, level: int, vc: int, priority: int, pinned_root: int
 ) -> int:
-    """The virtual leaf for a physical one with a preassigned cell of this level, or NO_CELL. Cost O(height x fan-out).
+    """Choose the virtual leaf for a physical one with a preassigned cell of this level, or NO_CELL. Cost O(height x
+    fan-out).
 
     priority : if no virtual cell is free and unbound, the one of lowest priority below this is taken
 
@@ -52,7 +53,7 @@ def _bound_above(t: TopologyArrays, s: Cells, cell: int, level: int) -> int:
 
 @kernel
 def _is_own(t: TopologyArrays, root: int, level: int, vc: int, pinned_root: int) -> bool:
-    """May a group be in this preassigned cell?"""
+    """True if a group may be in this preassigned cell."""
     if t.level[root] != level:
         return False
     if pinned_root != NO_CELL:
@@ -62,7 +63,7 @@ def _is_own(t: TopologyArrays, root: int, level: int, vc: int, pinned_root: int)
 
 @kernel
 def _choose_cell(s: Cells, first: int, count: int, priority: int) -> int:
-    """The first virtual cell that is free and unbound, else the one of lowest priority if that is below `priority`."""
+    """Choose the first virtual cell that is free and unbound, else the one of lowest priority below `priority`."""
     lowest = NO_CELL
     for cell in range(first, first + count):
         if s.priority[cell] == FREE_PRIORITY and s.bound[cell] == NO_CELL:
@@ -75,7 +76,7 @@ def _choose_cell(s: Cells, first: int, count: int, priority: int) -> int:
 
 
 def choose_virtual(state: State, spec: PodSpec, physical: IntArray, levels: IntArray) -> IntArray:
-    """The virtual leaves for the physical leaves of a new group, from free virtual cells alone.
+    """Choose the virtual leaves for the physical leaves of a new group, from free virtual cells alone.
 
     levels : of the preassigned cell of each leaf, 0 if that has no type any more
 
@@ -107,7 +108,7 @@ def choose_virtual(state: State, spec: PodSpec, physical: IntArray, levels: IntA
 def choose_virtual_leaves(
     t: TopologyArrays, s: Cells, physical: IntArray, levels: IntArray, vc: int, pinned_root: int, virtual: IntArray
 ) -> tuple[int, int, int, int]:
-    """As `choose_virtual`, with the virtual leaves in `virtual`.
+    """Choose virtual leaves as `choose_virtual`, and write them to `virtual`.
 
     Returns _FOUND or why not, the place of the leaf, the cell in the way, and the virtual cell that this is bound to.
     """
@@ -139,7 +140,7 @@ def choose_virtual_leaves(
 
 @kernel
 def _take(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> None:
-    """Have later leaves find this pair of leaves bound, with their ancestors, and cells further up split."""
+    """Bind this pair of leaves, with their ancestors, for later leaves, and split cells further up."""
     while virtual != NO_CELL and s.bound[virtual] == NO_CELL:
         put(s, s.bound, physical, virtual)
         put(s, s.bound, virtual, physical)
@@ -151,7 +152,7 @@ def _take(t: TopologyArrays, s: Cells, physical: int, virtual: int) -> None:
 
 @kernel
 def _is_whole(t: TopologyArrays, s: Cells, cell: int) -> bool:
-    """Is a cell free as a whole, and not taken by an earlier leaf?"""
+    """True if a cell is free as a whole, and not taken by an earlier leaf."""
     if s.split[cell] == 1:
         return False
     while cell != NO_CELL and s.bound[cell] == NO_CELL:

@@ -65,7 +65,7 @@ class Cause(Enum):
     """The obstacle between a group and its cells.
 
     IN_USE: others of its priority or a higher one have them. IN_PIECES: enough leaves are free, in pieces that are too
-    small. BAD: on bad, cordoned or lost hardware. KUBERNETES: on nodes that are not offered. NEVER: nobody's end, no
+    small. BAD: on bad, cordoned or lost hardware. KUBERNETES: on nodes that are not offered. NEVER: no group's end, no
     repair and no offer would help.
     """
 

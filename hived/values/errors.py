@@ -1,4 +1,4 @@
-"""The three ways the core says no. "No room" is none of them: that is the decision `Wait`."""
+"""Errors of the core. "No room" is not an error: it is the decision `Wait`."""
 
 
 class HivedError(Exception):
@@ -15,4 +15,4 @@ class UserError(HivedError):
 
 
 class InvariantError(HivedError):
-    """Our own bug: state that breaks a rule. The catcher stops serving."""
+    """A bug of hived: the state breaks a rule. The catcher stops serving."""

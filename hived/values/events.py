@@ -14,7 +14,7 @@ from hived.values.specs import BindInfo, Gang, PodRequest, WorkTimes
 
 
 class Phase(Enum):
-    """Which verb of the extender asks; cells are reserved in PREEMPTING only (rule 8.3)."""
+    """The verb of the extender behind a request; cells are reserved in PREEMPTING only (rule 8.3)."""
 
     FILTERING = "Filtering"
     PREEMPTING = "Preempting"
@@ -52,7 +52,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Together:
-    """Affinity: pods of one group that have to be in one domain of nodes, whichever it is (rule 12.5).
+    """Affinity: pods of one group that have to be in one domain of nodes (rule 12.5).
 
     domain : int32, shape (node_count,); -1 for nodes that these pods may not use
     slots : bool, shape (slot_count,)
@@ -81,13 +81,13 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduleRequested:
-    """Where could this pod run?
+    """A question: where could this pod run?
 
     `suggested` is a bool per node of `Topology.node_names`; None suggests every node. It is heeded as the reference
     does it: the first placement that is found is mapped, or the pod waits. With an `offer`, which stands in its place,
     the search goes on over all other choices of the VC before it gives up.
 
-    `now_s` is the present time, in seconds since 1970; None means unknown, and then nobody's work counts (rule 8.12).
+    `now_s` is the present time, in seconds since 1970; None means unknown, and then no lost work counts (rule 8.12).
 
     `own` are the virtual leaf cells that a guaranteed new group is to have if they are free: int32, shape (leaves,), in
     the order of `Group.virtual` (rule 18.11).
@@ -105,8 +105,8 @@ class ScheduleRequested:
 class PodAllocated:
     """The pod is bound, or its binding is decided: live after `Bind`, and at recovery from its annotations.
 
-    `lazily_preempted` repeats the field of the `Bind` being carried out; it is empty at recovery. `times` are those of
-    the pod, as far as they are known; `PodProgressed` tells them later. None at all change nothing.
+    `lazily_preempted` repeats the field of the `Bind` being carried out; it is empty at recovery. `times` are the times
+    of the pod, as far as they are known; `PodProgressed` tells them later. None at all change nothing.
     """
 
     pod: PodRequest
@@ -164,7 +164,7 @@ class GroupsUpgraded:
 
 @dataclass(frozen=True, slots=True)
 class GangChanged:
-    """These groups go on together from now on (rule 8.14); in place of what was told of a gang of this name.
+    """These groups depend on each other from now on (rule 8.14), in place of an earlier gang of this name.
 
     A group is in one gang at most: the one that names it last. A gang without groups is forgotten. Groups that hold no
     cells are ignored until they do. Told late, it changes no answer but the choice of victims.
@@ -175,10 +175,10 @@ class GangChanged:
 
 @dataclass(frozen=True, slots=True)
 class GroupReserved:
-    """A group had reserved the cells of `bind_info` before this state was made, and its pods wait for their users.
+    """A group had reserved the cells of `bind_info` before this state was made, and waits for their users.
 
-    Told after the pods that use those cells. Refused if the cells cannot be had in this way any more, or nobody uses
-    them; then the pods are scheduled like any others. With `may_be_free` nobody has to use them: pods that hold other
+    Told after the pods that use those cells. Refused if the cells cannot be had in this way any more, or are unused;
+    then the pods are scheduled like any others. With `may_be_free` they may be unused: pods that hold other
     cells, or none, have to leave first.
     """
 
@@ -197,7 +197,7 @@ class NodeHealthChanged:
 
 @dataclass(frozen=True, slots=True)
 class LeavesLost:
-    """So many leaf cells of a type on a node cannot be had, although the node is healthy.
+    """So many leaf cells of a type on a node are unavailable, although the node is healthy.
 
     Replaces the earlier count of that type and node; 0 heals all. `known` are device indices that are certainly among
     them, such as unhealthy ones by a device plugin. The core chooses the others where guarantees suffer least; told

@@ -17,7 +17,7 @@ MAX_LEVELS = 64  # of a cell chain
 
 
 class Rules(IntEnum):
-    """Which decisions a cluster gets: those of the reference, or the better ones (rules 18)."""
+    """The set of rules of a cluster: the reference's, or the better ones (rules 18)."""
 
     HIVED = 1
     BETTER = 2
@@ -69,7 +69,7 @@ class VirtualClusterSpec:
     `combines`: a pod that is larger than one cell of the VC may take several, if they are one cell physically
     (rule 18.3).
 
-    `spares`: cells that evict nobody go before the cells that the VC would take in a private cluster. So its jobs may
+    `spares`: cells without victims go before the cells that the VC would take in a private cluster. So its jobs may
     start later than in a private cluster (rule 18.4).
     """
 
@@ -132,7 +132,7 @@ class PodSpec:
     elastic: bool = False
 
     def of_group(self, name: str, ignores: bool | None = None) -> "PodSpec":
-        """The same for a group of another name, which perhaps ignores suggested nodes or not.
+        """The same request for a group of another name, which may ignore suggested nodes or not.
 
         `replace` would take twice as long, and every pod needs this.
         """
@@ -162,7 +162,7 @@ class PodRequest:
 
 @dataclass(frozen=True, slots=True)
 class WorkTimes:
-    """When a pod started, and when it last saved its work: seconds since 1970, None if nobody knows (rule 8.12)."""
+    """The start of a pod and its last checkpoint: seconds since 1970, None if unknown (rule 8.12)."""
 
     started_s: float | None = None
     saved_s: float | None = None
@@ -173,7 +173,7 @@ NO_TIMES = WorkTimes()
 
 @dataclass(frozen=True, slots=True)
 class GangLimit:
-    """Of these groups of a gang at most `spare` pods may leave; below 0 none can, as too few are there already."""
+    """At most `spare` pods of these groups of a gang may leave; below 0 none can, as too few are there already."""
 
     groups: tuple[str, ...]
     spare: int
@@ -181,7 +181,7 @@ class GangLimit:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Allocated groups that go on together: if more pods leave than a limit allows, all of these groups do (rule 8.14).
+    """Allocated groups that depend on each other: if more pods leave than a limit allows, all of them do (rule 8.14).
 
     A group of which no limit speaks may leave by itself.
     """
@@ -193,7 +193,7 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class PodPlacement:
-    """Where one pod of a group runs: node, device indices, and each leaf's preassigned cell type ("" if none)."""
+    """The place of one pod of a group: node, device indices, and each leaf's preassigned cell type ("" if none)."""
 
     node: str
     leaf_cell_indices: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Building the linked library: from the entry kernels to `_kernels.abi3.so` and `_kernels.json`.
+"""Builds the linked library from the entry kernels: `_kernels.abi3.so` and `_kernels.json`.
 
 numba translates the kernels once; LLVM makes object code of them for each kind of CPU; a C compiler adds `kernels.c`,
 which is what Python calls. `linked` loads the result. The library needs nothing but the C library, of which it uses old
@@ -52,7 +52,7 @@ def build(
     variants: Sequence[str] = (),
     compiler: str = "",
 ) -> Path:
-    """Build the library of these entry kernels in a folder, unless it is there; returns its path. Says what it does.
+    """Build the library of these entry kernels in a folder, unless it is there; returns its path. Prints progress.
 
     `architecture` is by default this machine's, `variants` all of them, `compiler` what CC says or `cc`. Raises
     ValueError for an architecture or variant that is not known, subprocess.CalledProcessError if the C compiler fails,
@@ -98,7 +98,7 @@ def _emit(work: tuple[Translation, Target]) -> bytes:
 
 
 def is_current(folder: Path, description: dict[str, Any]) -> bool:
-    """Whether there is a whole library that is described so."""
+    """True if there is a whole library with this description."""
     try:
         found = json.loads((folder / DESCRIPTION).read_bytes())
         return bool(found == description | {"sha256": hashlib.sha256((folder / LIBRARY).read_bytes()).hexdigest()})
@@ -107,14 +107,14 @@ def is_current(folder: Path, description: dict[str, Any]) -> bool:
 
 
 def _describe(entries: Sequence[Callable[..., Any]], architecture: str, variants: Sequence[str]) -> dict[str, Any]:
-    """The present sources of the library: an edit while it is built makes another library of it."""
+    """Describe the present sources of the library: an edit during the build makes another library of it."""
     others = {each.__module__: Path(each.__code__.co_filename) for each in entries}
     sources = {name: digest_of(path.parent, [path]) for name, path in others.items() if not name.startswith("hived.")}
     return {"architecture": architecture, "variants": variants, "sources": {"hived": core_digest(), **sources}}
 
 
 def _tools(compile_c: Sequence[str]) -> dict[str, str]:
-    """The versions of what the library is made with: another one may make other code of the same sources.
+    """The versions of the build tools: another version may make other code of the same sources.
 
     Of the C compiler and of Python, whose headers are compiled, it is the first line that they say about themselves.
     """
@@ -124,7 +124,7 @@ def _tools(compile_c: Sequence[str]) -> dict[str, str]:
 
 
 def _put(folder: Path, library: bytes, description: dict[str, Any]) -> None:
-    """Replace library and description. A process that loads them meanwhile sees that they do not belong together."""
+    """Replace library and description. A process that loads them meanwhile sees that they do not match."""
     text = json.dumps(description | {"sha256": hashlib.sha256(library).hexdigest()}, indent=2) + "\n"
     for name, content in ((LIBRARY, library), (DESCRIPTION, text.encode())):
         unfinished = folder / f"{name}.{os.getpid()}"
@@ -133,7 +133,7 @@ def _put(folder: Path, library: bytes, description: dict[str, Any]) -> None:
 
 
 def _table(entries: Sequence[Callable[..., Any]], translation: Translation, targets: Sequence[Target]) -> str:
-    """`table.h`: what each kernel takes and gives, and its entry points."""
+    """Write `table.h`: the arguments, results and entry points of each kernel."""
     lines, kernels, most_words = [], [], 1
     for function in entries:
         taken = parameters(function)

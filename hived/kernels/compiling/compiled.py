@@ -19,7 +19,7 @@ _TWINS = Twins(share)
 def compile_kernels(tell: Callable[[int, int], None] = lambda ready, total: None) -> int:
     """Compile the entry kernels of all modules imported so far, or load them; returns how many there are.
 
-    `tell` is called with the number of those that are ready, and of all. Cost about a minute of CPU, or half a second.
+    `tell` is called with the number of ready ones, and of all. Cost about a minute of CPU, or half a second.
     """
     return _get_ready(_compile, tell)
 
@@ -30,7 +30,7 @@ def load_kernels(tell: Callable[[int, int], None] = lambda ready, total: None) -
 
 
 def use_compiled() -> None:
-    """Have Python call the compiled kernels from now on; all must be ready. A call with other types is a TypeError."""
+    """Let Python call the compiled kernels from now on; all must be ready. A call with other types is a TypeError."""
     for entry in EXCHANGEABLE:
         entry.target = dispatcher = _dispatcher(entry.function)
         dispatcher.disable_compile()
@@ -48,7 +48,7 @@ def forget_sources() -> None:
 
 
 def _get_ready(get_one: Callable[[Any, tuple[Any, ...]], bool], tell: Callable[[int, int], None]) -> int:
-    """Get one kernel after the other until one cannot be had; returns how many entry kernels are ready."""
+    """Get the kernels one after the other until one fails; returns how many entry kernels are ready."""
     for function in SHARED_KERNELS:
         _TWINS.dispatcher(function)
         if not get_one(SHARED[f"hived.{function.__name__}"], types_of(function)):
@@ -75,7 +75,7 @@ def _compile(dispatcher: Any, types: tuple[Any, ...]) -> bool:
 
 
 def _load(dispatcher: Any, types: tuple[Any, ...]) -> bool:
-    """As numba's `compile` does it, but for compiling."""
+    """Load a kernel as numba's `compile` does, but without compiling."""
     with global_compiler_lock:
         if types in dispatcher.overloads:
             return True

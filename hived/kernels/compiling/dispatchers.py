@@ -32,7 +32,7 @@ def compile_alone(twin: Callable[..., Any]) -> Any:
 
 
 def keep_on_disk(function: Callable[..., Any]) -> Any:
-    """The dispatcher of a kernel that is compiled as a whole, or loaded as an earlier process has left it on disk."""
+    """The dispatcher of a kernel that is compiled as a whole, or loaded from disk."""
     numba.config.CACHE_DIR = str(kernel_folders()[0])  # type: ignore[attr-defined]  # made at run time
     kept = numba.njit(**OPTIONS)(function)
     kept._cache = KernelCache(function)  # as its `enable_caching` does, with a cache that is checked
@@ -64,7 +64,7 @@ class Twins:
         return self._dispatchers[function]
 
     def _namespace(self, module: str) -> dict[str, Any]:
-        """The global names of a module. Kernels of a module may call each other, so it is known before it is filled."""
+        """The global names of a module, registered before filling, as kernels of a module may call each other."""
         if module not in self._namespaces:
             names = self._namespaces[module] = dict(vars(sys.modules[module]))
             for name, value in list(names.items()):

@@ -1,10 +1,10 @@
 """Compiled kernels on disk: where they are kept, and why loading them is safe.
 
-A kept kernel is a pickle with machine code: loading one that is damaged ends the process, and loading one that somebody
-else has written runs their code. So a folder counts only if nobody but this user and root can write to it. A group of
-which this user is the only member may write, too. Every file begins with the SHA-256 digest of its own name and of all
-that follows. All of this is checked before anything is unpickled. A file that fails is left alone, the kernel is
-compiled anew, and one line on stderr says so.
+A kept kernel is a pickle with machine code: loading a damaged one ends the process, and loading one that another user
+has written runs their code. So a folder counts only if this user and root alone can write to it. A group of which this
+user is the only member may write, too. Every file begins with the SHA-256 digest of its own name and of all that
+follows. All of this is checked before anything is unpickled. If a file fails, it is left alone, the kernel is compiled
+anew, and one line on stderr says so.
 
 numba's own cache has an index for each kernel, in which two processes can give one file to two signatures. Here every
 signature has a file of its own, named after everything that the machine code depends on, and replaced as a whole.
@@ -35,7 +35,7 @@ from numba.core.serialize import dumps
 from hived.kernels.linked import SAYS, core_digest
 
 KEPT_FOLDERS = 8
-"""Versions whose compiled kernels stay on disk, 6 MB each: those that were used last."""
+"""Versions whose compiled kernels stay on disk, 6 MB each: the ones used last."""
 
 _NAME_LENGTH = 16
 _DIGEST_LENGTH = hashlib.sha256().digest_size
@@ -46,7 +46,7 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class _NotUsableError(Exception):
-    """Says why a file or a folder of compiled kernels is not used."""
+    """The reason why a file or a folder of compiled kernels is not used."""
 
 
 class KernelCache(FunctionCache):
@@ -128,7 +128,7 @@ def _read(path: Path) -> memoryview:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Put a whole file in the place of another; a crash leaves at most a file that nobody reads."""
+    """Replace a whole file; a crash leaves at most a file that is never read."""
     handle, unfinished = tempfile.mkstemp(prefix=f"{path.name}.", suffix=".tmp", dir=path.parent)
     try:
         with open(handle, "wb") as file:  # the file is open already
@@ -154,7 +154,7 @@ def kernel_folders() -> tuple[Path, ...]:
 
 
 def find_folders() -> tuple[Path, ...]:
-    """The folder that compiled kernels are written to, and perhaps another one that has more of them.
+    """Find the folder that compiled kernels are written to, and perhaps another one to read from.
 
     They live below NUMBA_CACHE_DIR if set, else below the user's cache folder. Where nothing can be written, as in an
     image with a read-only root, new ones go to a temporary folder; kernels compiled beforehand are read where they are.
@@ -180,7 +180,7 @@ def find_folders() -> tuple[Path, ...]:
 
 
 def source_digest() -> str:
-    """Digest of all that the compiled kernels of this version are made from, and with."""
+    """Digest of all sources of the compiled kernels of this version, and of their tools."""
     digest = hashlib.sha256(f"{numba.__version__} {llvmlite.__version__}".encode())
     digest.update(core_digest().encode())
     return digest.hexdigest()[:_NAME_LENGTH]
@@ -200,7 +200,7 @@ def _base_folder() -> tuple[Path, Path, int]:
 
 
 def _make_checked(folder: Path, top: Path, mode: int) -> None:
-    """Make a folder and its parents up to `top`, unless somebody else may write to one of them."""
+    """Make a folder and its parents up to `top`, unless another user may write to one of them."""
     parents = [parent for parent in reversed(folder.parents) if parent.is_relative_to(top)]
     for each in (*parents, folder):
         each.mkdir(mode=mode, parents=True, exist_ok=True)
@@ -208,7 +208,7 @@ def _make_checked(folder: Path, top: Path, mode: int) -> None:
 
 
 def _check_folder(folder: Path, is_last: bool) -> None:
-    """A folder above may be a link of ours, or one where everybody makes files that only their owner can move."""
+    """Check a folder: one above may be a link of ours, or a sticky one such as /tmp."""
     link = folder.lstat()
     if stat.S_ISLNK(link.st_mode):
         if is_last:
@@ -219,7 +219,7 @@ def _check_folder(folder: Path, is_last: bool) -> None:
 
 
 def _check_owner_and_mode(path: Path, info: os.stat_result, any_mode: bool = False) -> None:
-    """_NotUsableError if anybody but this user and root can write to a file or folder."""
+    """Raise _NotUsableError if a user other than this one and root can write to a file or folder."""
     if info.st_uid not in {os.geteuid(), 0}:
         remedy = "name a folder of your own with NUMBA_CACHE_DIR"
         raise _NotUsableError(f"{path} belongs to user {info.st_uid}, who is neither root nor this one: {remedy}")
@@ -234,7 +234,7 @@ def _others_may_write(path: Path, info: os.stat_result) -> bool:
 
 
 def _has_access_list(path: Path) -> bool:
-    """Whether an access list (ACL) may let others write: the mode then shows its mask in the place of the group."""
+    """True if an access list (ACL) may let others write: the mode then shows its mask in the place of the group."""
     if sys.platform != "linux":
         return False
     try:
@@ -244,7 +244,7 @@ def _has_access_list(path: Path) -> bool:
 
 
 def _is_private_group(group_id: int) -> bool:
-    """Whether this user is the only member of a group, which has the user's name; distributions make one for each."""
+    """True if this user is the only member of a group of the user's name; distributions make one for each."""
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(group_id)
     except KeyError:
@@ -255,14 +255,15 @@ def _is_private_group(group_id: int) -> bool:
 
 
 def _close_to_others(folder: Path) -> None:
-    """numba makes the innermost folders, with the mode that the user's umask leaves."""
+    """Restrict the innermost folders, which numba makes with the mode that the user's umask leaves."""
     if folder.stat().st_mode & _OTHERS_MAY_WRITE:
         folder.chmod(0o755)
 
 
 def _temporary_folder() -> Path:
-    """A folder for this process, removed at its end. Its place is as below NUMBA_CACHE_DIR, so that a process to which
-    that names its parent finds it.
+    """Make a folder for this process, removed at its end.
+
+    Its place is as below NUMBA_CACHE_DIR, so that a process to which that names its parent finds it.
     """
     base = Path(tempfile.mkdtemp(prefix="hived-kernels-"))
     atexit.register(shutil.rmtree, base, ignore_errors=True)
@@ -276,7 +277,7 @@ def _folder_name() -> str:
 
 
 def _remove_old_versions(base: Path) -> None:
-    """Every edit of a kernel and every new version makes a folder, which nothing else would ever remove.
+    """Remove the folders of earlier versions, as every edit of a kernel and every new version makes one.
 
     A folder named by NUMBA_CACHE_DIR may hold other things, so only names that we give are touched.
     """

@@ -1,4 +1,4 @@
-"""Object code of all entry kernels, as one module that LLVM sees whole.
+"""Object code of all entry kernels, as one module that LLVM optimizes as a whole.
 
 numba usually optimizes each kernel together with a copy of all that it calls. Here it only translates every function,
 once; then all are linked into one module and optimized for each kind of CPU. That takes a third of the time, and the
@@ -59,7 +59,7 @@ class Translation:
 
 
 class _Convention(MinimalCallConv):
-    """How kernels call each other: the status is the number of an exception, whichever function raised it."""
+    """The calling convention between kernels: the status is an exception's number, whichever function raised it."""
 
     def __init__(self, context: Any) -> None:
         super().__init__(context)
@@ -83,11 +83,11 @@ class _Untouched(JITCodeLibrary):
         ll_module.data_layout = self._codegen._data_layout
 
     def finalize(self) -> None:
-        """There is nothing to do, for the time being."""
+        """Do nothing; `emit` finishes all functions together."""
         self._finalized = True
 
     def get_pointer_to_function(self, _name: str) -> int:
-        """No function can be called."""
+        """Unsupported: no function is loaded."""
         return 0
 
 
@@ -107,7 +107,7 @@ class _Codegen(JITCPUCodegen):
         return library
 
     def set_env(self, _name: str, _env: object) -> None:
-        """No function runs, so none needs Python's objects."""
+        """Do nothing: no function runs, so none needs Python's objects."""
 
 
 def symbol_of(function: Callable[..., Any]) -> str:
@@ -116,7 +116,7 @@ def symbol_of(function: Callable[..., Any]) -> str:
 
 
 def translate(entries: list[Callable[..., Any]], tell: Callable[[int, int], None]) -> Translation:
-    """Have numba translate entry kernels and all that they call. `tell` is called with how many of them are done.
+    """Let numba translate entry kernels and all that they call. `tell` is called with the number translated.
 
     numba cannot be used for anything else in this process any more.
     """
@@ -190,12 +190,12 @@ def _translating() -> Iterator[tuple[Any, _Codegen]]:
         call_conv = property(lambda _: convention)
 
         def create_cpython_wrapper(self, *_: Any, **_options: Any) -> None:
-            """Python calls no function of numba's own either."""
+            """Do nothing: Python calls no function of numba's own."""
 
         create_cfunc_wrapper = create_cpython_wrapper
 
         def add_dynamic_addr(self, builder: Any, intaddr: int, info: object) -> Any:
-            """Kernels that others name: no code uses the object of this process, whose address is another each time."""
+            """Compile an address of this process, which differs each time, to null: kernels are linked by name."""
             return ir.Constant(_BYTES, None)
 
     before = context._internal_codegen

@@ -1,4 +1,4 @@
-"""Shared kernels: compiled once and called by name, where numba would copy their code into each kernel that calls.
+"""Shared kernels: compiled once and called by name, where numba would copy their code into each caller.
 
 The machine code of a shared kernel gets a global name. Its callers refer to that name by LLVM's own means, which numba
 does not offer. So this rests on numba's calling convention, and pyproject.toml bounds the versions of both libraries.
