@@ -17,7 +17,6 @@ from typing import Generic, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from hived.cells.topology import Topology
 from hived.values.errors import HivedError, UserError
 from hived.why.relaxing import Emptied
 from hived_extender.api.waiting import TAKEN_BACK, CauseName, Certificate, FreeCells, IfResult, NodeView, When, Why
@@ -305,7 +304,7 @@ class Answering:
         self._nodes: SharedAnswers[list[NodeView]] = SharedAnswers(fresh_s, clock)
         self._free: SharedAnswers[list[FreeCells]] = SharedAnswers(fresh_s, clock)
         self._turn = threading.Lock()  # one answer at a time is worked out: each takes turns with filter calls
-        self._emptied: tuple[Topology, Emptied, threading.Lock] | None = None
+        self._emptied, self._judging = Emptied(), threading.Lock()
 
     def view(self) -> View:
         """The jobs as they are now, or were a moment ago. Raises NotLeadingError."""
@@ -483,12 +482,8 @@ class Answering:
             self._is_forecasting.release()
 
     def _judge(self, snapshot: Snapshot) -> Judge:
-        """The judge of a snapshot, with an empty cluster that lasts for as long as the configuration."""
-        topology = snapshot.state.topology
-        found = self._emptied
-        if found is None or found[0] is not topology:
-            found = self._emptied = topology, Emptied(), threading.Lock()
-        return Judge(snapshot, *found[1:])
+        """The judge of a snapshot. All have one empty cluster, which is made anew for another configuration."""
+        return Judge(snapshot, self._emptied, self._judging)
 
 
 def _read(

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from hived.cells.state import CellState, Group, GroupState
 from hived.cells.topology import NO_CELL, LongArray
+from hived.scenario import nodes_of
 from hived.values.specs import PodRequest
 from hived_extender.api.waiting import BadNode, Certificate, Job, LeafCounts, NodeView, Preempted, When
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
@@ -269,12 +270,9 @@ def _leaf_type(snapshot: Snapshot, groups: Iterable[Group]) -> str:
 
 
 def _nodes(snapshot: Snapshot, groups: Iterable[Group]) -> list[str]:
-    topology = snapshot.state.topology
-    found: set[int] = set()
-    for group in groups:
-        held = group.physical[group.physical != NO_CELL]
-        found.update(topology.arrays.node[held].tolist())
-    return [topology.node_names[node] for node in sorted(found)]
+    state = snapshot.state
+    nodes = nodes_of(state, (group.name for group in groups))
+    return [state.topology.node_names[node] for node in np.flatnonzero(nodes).tolist()]
 
 
 def node_views(snapshot: Snapshot, *, is_bad: bool = False) -> list[NodeView]:

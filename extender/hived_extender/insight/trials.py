@@ -339,15 +339,12 @@ class Wanted(msgspec.Struct, frozen=True):
     demands: tuple[Demands, ...]
 
 
-def offered(snapshot: Snapshot, wanted: Wanted, opened: set[int], healed: set[int]) -> Offer | None:
+def offered(snapshot: Snapshot, wanted: Wanted, opened: BoolArray, healed: set[int]) -> Offer | None:
     """The offer with nodes that groups have left (`opened`) or that are healthy now, where a pod fits at all."""
     offer = wanted.offer
-    if offer is None or not (opened or healed):
+    if offer is None or not (opened.any() or healed):
         return offer
-    nodes = offer.nodes.copy()
-    if opened:
-        left = sorted(opened)
-        nodes[:, left] |= np.broadcast_to(wanted.fit, nodes.shape)[:, left]
+    nodes = offer.nodes | (wanted.fit & opened)
     for node in sorted(healed):
         nodes[:, node] |= _would_take(snapshot, wanted, node)
     return with_fields(offer, nodes=nodes, after=offer.after & ~nodes)
@@ -565,14 +562,14 @@ class Trials:
 
     def _world(self, changes: Iterable[Change]) -> "_World":
         """The parts and the facts of some changes."""
-        wanted, comes_back, opened = self.wanted, list[str](), set[int]()
+        wanted, comes_back, opened = self.wanted, list[str](), nodes_of(self.state, ())
         facts: list[Fact] = self.ended(name for name in self._own if name in self.state.groups)
         for one in changes:
             match one:
                 case Ends(names) | Move(names):
                     groups = self.groups_of(names)
                     facts += self.ended(groups)
-                    opened |= {*np.flatnonzero(nodes_of(self.state, groups)).tolist()}
+                    opened |= nodes_of(self.state, groups)
                     comes_back += groups if isinstance(one, Move) else ()
                 case Heal(nodes):
                     facts += chain.from_iterable(self.healed(node) for node in nodes)

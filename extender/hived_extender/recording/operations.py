@@ -99,6 +99,11 @@ class Schedule(_Op, tag="schedule", kw_only=True):
     job: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
+    def text(self) -> str:
+        """The scheduling spec of the pod."""
+        return self.annotation if isinstance(self.annotation, str) else bytes(self.spec or b"").decode()
+
+    @property
     def own_cells(self) -> npt.NDArray[np.int32] | None:
         """`own` as the core takes it. Raises UserError for numbers that are no ids."""
         if self.own is msgspec.UNSET:

@@ -22,9 +22,9 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from hived.cells.topology import IntArray
 from hived.life.allocation import split_bind_info
 from hived.life.groups import without_place
+from hived.scenario import Asked
 from hived.values.decisions import Applied, Bind, Preempt, Wait
 from hived.values.errors import InvariantError, UserError
 from hived.values.events import (
@@ -32,28 +32,25 @@ from hived.values.events import (
     GroupReserved,
     GroupSplit,
     GroupsUpgraded,
-    Offer,
     Phase,
     PodAllocated,
     PodDeleted,
     PodProgressed,
-    ScheduleRequested,
 )
 from hived.values.specs import BindInfo, ClusterSpec, PodRequest, Rules, WorkTimes
 from hived_config.settings import value_of
 from hived_extender.api.past import DecisionCount, MovedStart, OtherDecision, RecordedPast
 from hived_extender.jobs import annotations
 from hived_extender.jobs.bind_info import bind_info
-from hived_extender.jobs.node_names import Mask
 from hived_extender.jobs.progress import write_time
 from hived_extender.recording import operations as ops
 from hived_extender.recording.operations import Operation, ScenarioError
-from hived_extender.recording.recorded_offer import from_text, suggestion_mask
 from hived_extender.recording.replay import (
     CoreScheduler,
     Json,
     Replay,
     StateDetail,
+    asked_of,
     decision_result,
     error_result,
     node_events,
@@ -65,15 +62,6 @@ Answer = Bind | Preempt | Wait | UserError
 """UserError: the question was refused."""
 
 
-class Question(NamedTuple):
-    """A pod that asks, on nodes of a mask or an offer; None for any. `own` is as in `ScheduleRequested`."""
-
-    request: PodRequest
-    suggested: Mask | None
-    offer: Offer | None
-    own: IntArray | None = None
-
-
 class _Bound(NamedTuple):
     """A bound pod; one that `is_moved` has started at another time than in the record, and keeps that start."""
 
@@ -83,14 +71,29 @@ class _Bound(NamedTuple):
     is_moved: bool = False
 
 
-class _World:
-    """A scheduler and the pods that are bound in it."""
+class OtherWorld:
+    """One run. Starts and evictions are told as they happen; `unfollowed_count` counts lines that are refused here."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        load_config: Callable[[str], ClusterSpec],
+        on_start: Callable[[PodRequest], None],
+        on_eviction: Callable[[str], None],
+    ) -> None:
+        """`load_config` reads a configuration by name, with the other rules; `on_eviction` gets the name of a group."""
         self.scheduler: CoreScheduler | None = None
         self.unfollowed_count = 0
         self._now_s: float | None = None
         self._bound: dict[str, _Bound] = {}
+        self._load_config = load_config
+        self._on_start = on_start
+        self._on_eviction = on_eviction
+        self._seen: dict[str, PodRequest] = {}  # neither gone nor bound
+        self._late: dict[str, Asked] = {}  # started by the record, and not here
+        self._started: set[str] = set()  # by the record
+        self._evicted: set[str] = set()  # here, after the record had started them
+        self._returning: dict[str, _Bound] | None = None  # since the term began, until it decides
+        self._started_before: set[str] = set()
 
     def check(self) -> None:
         """Raise InvariantError if the state breaks a rule. Cost O(cells)."""
@@ -141,28 +144,6 @@ class _World:
             if uid in self._bound:
                 self._bound[uid] = self._bound[uid]._replace(request=request)
 
-
-class OtherWorld(_World):
-    """One run. Starts and evictions are told as they happen; `unfollowed_count` counts lines that are refused here."""
-
-    def __init__(
-        self,
-        load_config: Callable[[str], ClusterSpec],
-        on_start: Callable[[PodRequest], None],
-        on_eviction: Callable[[str], None],
-    ) -> None:
-        """`load_config` reads a configuration by name, with the other rules; `on_eviction` gets the name of a group."""
-        super().__init__()
-        self._load_config = load_config
-        self._on_start = on_start
-        self._on_eviction = on_eviction
-        self._seen: dict[str, PodRequest] = {}  # neither gone nor bound
-        self._late: dict[str, Question] = {}  # started by the record, and not here
-        self._started: set[str] = set()  # by the record
-        self._evicted: set[str] = set()  # here, after the record had started them
-        self._returning: dict[str, _Bound] | None = None  # since the term began, until it decides
-        self._started_before: set[str] = set()
-
     # ---- questions
 
     def ask(self, operation: ops.Schedule, recorded: str, victims: frozenset[str]) -> Answer | None:
@@ -182,14 +163,15 @@ class OtherWorld(_World):
         if pod in self._bound or pod in self._evicted:
             return None
         try:
-            question = _question(scheduler, operation)
+            request = request_of(pod, {annotations.SCHEDULING_SPEC: operation.text})
+            question = asked_of(operation, request, scheduler.node_names)
         except UserError as error:
             return error
-        self._seen[pod] = question.request
+        self._seen[pod] = request
         phase = Phase(operation.phase)
         answer = _decide(scheduler, question, phase, self._now_s)
         if isinstance(answer, Bind) and (operation.commit or recorded != "bind"):
-            self._start(question.request, answer, is_moved=not operation.commit)
+            self._start(question.pod, answer, is_moved=not operation.commit)
         elif isinstance(answer, Preempt) and (recorded != "preempt" or phase is Phase.PREEMPTING):
             self._preempt(scheduler, question, victims)
         if pod in self._started and pod not in self._bound:
@@ -203,7 +185,7 @@ class OtherWorld(_World):
             self._late.pop(request.uid, None)
             self._on_start(request)
 
-    def _preempt(self, scheduler: CoreScheduler, question: Question, recorded: frozenset[str]) -> None:
+    def _preempt(self, scheduler: CoreScheduler, question: Asked, recorded: frozenset[str]) -> None:
         """Reserve the cells, let the victims leave that are not `recorded`, and bind if those were all."""
         answer: Answer = _decide(scheduler, question, Phase.PREEMPTING, self._now_s)
         if isinstance(answer, Preempt):
@@ -217,7 +199,7 @@ class OtherWorld(_World):
                 return
             answer = _decide(scheduler, question, Phase.FILTERING, self._now_s)
         if isinstance(answer, Bind):
-            self._start(question.request, answer)
+            self._start(question.pod, answer)
 
     def _evict(self, scheduler: CoreScheduler, group: str) -> None:
         for uid, bound in list(self._bound.items()):
@@ -267,7 +249,7 @@ class OtherWorld(_World):
         bound = {uid: self._as_written(one) for uid, one in self._bound.items()}
         self.scheduler = CoreScheduler(self._load_config(config))
         if self.scheduler.node_names != known:  # of which masks and offers are
-            self._late = {uid: Question(question.request, None, None) for uid, question in self._late.items()}
+            self._late = {uid: Asked(question.pod) for uid, question in self._late.items()}
         if self._returning is None:
             self._returning, self._started_before = {}, set()
         self._returning |= bound
@@ -348,32 +330,21 @@ class OtherWorld(_World):
         waits = set()
         for question in list(self._late.values()):
             offered = None if question.offer is None else question.offer.nodes.tobytes()
-            wanted = question.request.spec.of_group(""), offered
-            if wanted in waits or question.request.uid not in self._late:
+            wanted = question.pod.spec.of_group(""), offered
+            if wanted in waits or question.pod.uid not in self._late:
                 continue
             answer = _decide(scheduler, question, Phase.FILTERING, self._now_s)
             if isinstance(answer, Bind):
-                self._start(question.request, answer)
+                self._start(question.pod, answer)
             elif isinstance(answer, Preempt):
                 self._preempt(scheduler, question, frozenset())
             else:
                 waits.add(wanted)
 
 
-def _question(scheduler: CoreScheduler, operation: ops.Schedule) -> Question:
-    """Raises UserError for a request that cannot be read."""
-    text = operation.annotation
-    if not isinstance(text, str):
-        text = bytes(operation.spec or b"").decode()
-    request = request_of(operation.pod, {annotations.SCHEDULING_SPEC: text})
-    offer = from_text(operation.offer, scheduler.node_names) if operation.offer else None
-    return Question(request, suggestion_mask(operation.suggested, scheduler.node_names), offer, operation.own_cells)
-
-
-def _decide(scheduler: CoreScheduler, question: Question, phase: Phase, now_s: float | None) -> Answer:
-    event = ScheduleRequested(question.request, phase, question.suggested, question.offer, now_s, question.own)
+def _decide(scheduler: CoreScheduler, question: Asked, phase: Phase, now_s: float | None) -> Answer:
     try:
-        decision = scheduler.handle(event)
+        decision = scheduler.handle(question.at(phase, now_s))
     except UserError as error:
         return error
     if isinstance(decision, Applied):

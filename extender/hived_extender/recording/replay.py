@@ -37,7 +37,6 @@ from hived.values.events import (
     PodAllocated,
     PodDeleted,
     PodProgressed,
-    ScheduleRequested,
 )
 from hived.values.specs import NO_TIMES, BindInfo, ClusterSpec, PodRequest, WorkTimes
 from hived_extender.jobs import annotations
@@ -397,17 +396,12 @@ class Replay:
         return {"kind": "plan", "decisions": list(map(decision_result, decisions))}
 
     def _schedule(self, scheduler: Scheduler, operation: ops.Schedule) -> Json:
-        text = operation.annotation
-        if not isinstance(text, str):
-            text = bytes(operation.spec or b"").decode()
+        texts = {annotations.SCHEDULING_SPEC: operation.text}
         self._pods[operation.pod] = None
-        request = request_of(operation.pod, {annotations.SCHEDULING_SPEC: text})
-        self._pods[operation.pod] = request
-        suggested = suggestion_mask(operation.suggested, scheduler.node_names)
-        offer = from_text(operation.offer, scheduler.node_names) if operation.offer else None
+        self._pods[operation.pod] = request = request_of(operation.pod, texts)
         now_s = None if operation.now is msgspec.UNSET else operation.now
-        event = ScheduleRequested(request, Phase(operation.phase), suggested, offer, now_s, operation.own_cells)
-        decision = scheduler.handle(event)
+        asked = asked_of(operation, request, scheduler.node_names)
+        decision = scheduler.handle(asked.at(Phase(operation.phase), now_s))
         result = decision_result(decision)
         if operation.commit and isinstance(decision, Bind):
             try:
@@ -415,8 +409,7 @@ class Replay:
             except UserError as error:
                 result["commit"] = error_result(error)
             else:
-                spec = {annotations.SCHEDULING_SPEC: text}
-                self._bound[operation.pod] = spec | bind_annotations(decision.bind_info)
+                self._bound[operation.pod] = texts | bind_annotations(decision.bind_info)
         return result
 
     def _progress(self, scheduler: Scheduler, operation: ops.Progress) -> Json:
@@ -466,6 +459,12 @@ def requests_of(pods: Iterable[ops.NamedPod]) -> dict[str, PodRequest]:
     """The requests of several pods, by uid, in their order."""
     texts = {one.pod: {annotations.SCHEDULING_SPEC: bytes(one.spec).decode()} for one in pods}
     return {pod: request_of(pod, text) for pod, text in texts.items()}
+
+
+def asked_of(operation: ops.Schedule, request: PodRequest, node_names: Sequence[str]) -> Asked:
+    """The question of an operation about a pod. Raises UserError for an offer that cannot be read."""
+    offer = from_text(operation.offer, node_names) if operation.offer else None
+    return Asked(request, suggestion_mask(operation.suggested, node_names), offer, operation.own_cells)
 
 
 def node_events(operation: Operation, configured: tuple[str, ...]) -> Iterator[NodeHealthChanged | LeavesLost]:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hived_extender.api.waiting import When
 from hived_extender.insight import answering
-from hived_extender.insight import forecaster as forecaster_module
+from hived_extender.insight import forecast as forecaster_module
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecast import Forecaster
 from tests.extender.machine.small_cluster import SmallCluster, wait_until

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 
 import pytest
 
-from hived_extender.insight import forecaster as module
+from hived_extender.insight import forecast as module
 from hived_extender.insight.forecast import Forecaster
 from hived_extender.insight.past import Ended
 from hived_extender.insight.snapshot import take
