@@ -64,14 +64,20 @@ class Copy(msgspec.Struct, frozen=True):
     """
 
     scenario: Scenario
+    inputs: Inputs
     running: Mapping[str, Running]
     refused: Collection[str]
-    facts: KubeFacts | None = None
+    facts: KubeFacts | None
 
     @property
     def state(self) -> State:
         """The state of the scenario."""
         return self.scenario.state
+
+    def again(self) -> "Copy":
+        """Another one as long as nothing has changed in this one. Cost O(cells + groups), and that of the facts."""
+        other = Scenario.copied(self.state, self.scenario.now_s)
+        return Copy(other, self.inputs, self.running, self.refused, _facts(other.state, self.inputs))
 
 
 def read_groups(inputs: Inputs) -> dict[str, Running]:
@@ -108,7 +114,7 @@ def copy_of(cluster: ClusterSpec, inputs: Inputs) -> Copy:
             found.tell([GroupReserved(running[name].requests, running[name].infos[0])])
         except UserError:
             refused.add(name)
-    return Copy(found, running, refused, _facts(found.state, inputs))
+    return Copy(found, inputs, running, refused, _facts(found.state, inputs))
 
 
 def _facts(state: State, inputs: Inputs) -> KubeFacts | None:

@@ -15,7 +15,7 @@ import msgspec
 
 from hived.cells.state import State
 from hived.cells.topology import NO_CELL
-from hived.scenario import Asked, Scenario
+from hived.scenario import Asked
 from hived.values.decisions import Bind
 from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, BindInfo, ClusterSpec, PodPlacement, PodRequest
@@ -271,7 +271,7 @@ def plan(task: Task) -> DefragPlan:
     """
     copy = copy_of(task.cluster, task.inputs)
     jobs = _jobs(task)
-    met = _met_at_once(copy.state, task, _by_view(copy.state, task, jobs), jobs)
+    met = _met_at_once(copy, task, _by_view(copy.state, task, jobs), jobs)
     if met == len(task.shapes):
         return _without_moves(task, NOTHING_NEEDED, met)
     allowed = _allowed(task, copy)
@@ -280,7 +280,8 @@ def plan(task: Task) -> DefragPlan:
     count = len(task.shapes)
     while count > met:
         tries = MOST_TRIES if first is None else FEW_TRIES
-        found = _plan_for(msgspec.structs.replace(task, shapes=task.shapes[:count]), jobs, allowed, refused, tries)
+        fewer = msgspec.structs.replace(task, shapes=task.shapes[:count])
+        found = _plan_for(copy, fewer, jobs, allowed, refused, tries)
         if isinstance(found, DefragPlan):
             return _checked(task, _completed(task, msgspec.structs.replace(found, met_before=met)))
         first = first or found
@@ -307,20 +308,20 @@ class _No(msgspec.Struct, frozen=True):
 
 
 def _plan_for(
-    task: Task, jobs: Mapping[str, Sequence[PodRequest]], allowed: Mapping[str, Allowed], refused: Refused, tries: int
-) -> DefragPlan | _No:
+    copy: Copy, task: Task, jobs: Mapping[str, Sequence[PodRequest]], allowed: Mapping[str, Allowed], refused: Refused,
+    tries: int,
+) -> DefragPlan | _No:  # fmt: skip
     """A plan for as many of the shapes as can have room. A group that the core does not put where the puzzle has room
     for it stays where it is at the next of up to `tries`. A node that Kubernetes' rules keep a group from, beside
     others that come there too, is not tried for it again.
     """
     refusal, staying, number = "", set[str](), 0
     learned: dict[str, frozenset[int]] = {}
+    by_view = _by_view(copy.state, task, jobs)
     for _ in range(tries + MOST_LEARNED):
         if number >= tries or (number >= len(_ATTEMPTS) and len(staying) <= number - len(_ATTEMPTS)):
             break  # no group was to blame: the same again would fail again
         attempt = _ATTEMPTS[number] if number < len(_ATTEMPTS) else _ATTEMPTS[-1]
-        copy = copy_of(task.cluster, task.inputs)
-        by_view = _by_view(copy.state, task, jobs)
         movable = {name: _kept_from(one, learned.get(name)) for name, one in allowed.items() if name not in staying}
         now = {
             job: {size: nodes | learned.get(job, NO_BINS) for size, nodes in of.items()} for job, of in refused.items()
@@ -410,7 +411,7 @@ def _verify(
     allowed: Mapping[str, Allowed], wanted_first: bool,
 ) -> DefragPlan:  # fmt: skip
     """The plan of these solutions, carried out once in a sketch and once move by move. Raises Failed."""
-    sketch, rehearsal = Sketch(copy), Rehearsal(copy_of(task.cluster, task.inputs))
+    sketch, rehearsal = Sketch(copy.again()), Rehearsal(copy.again())
     moves: list[Move] = []
     for one in solved:
         wanted = _requests(task, one, jobs)
@@ -726,27 +727,29 @@ def _views(state: State, task: Task, shape: Shape, jobs: Mapping[str, Sequence[P
 
 
 def _met_at_once(
-    state: State, task: Task, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]]
+    copy: Copy, task: Task, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]]
 ) -> int:
     """The number of things wanted that have room now, in turn; some opportunistic work may have to leave for them."""
     if task.inputs.rules is not None and jobs:
-        return _met_in_turn(task, by_view, jobs)
+        return _met_in_turn(copy, task, by_view, jobs)
     bundles = []
     for view, shapes in by_view.items():
-        requests_of = Requests(task.vc, View(state, view).chain, jobs)
+        requests_of = Requests(task.vc, View(copy.state, view).chain, jobs)
         bundles += [[Asked(each) for each in requests_of(i, shape)] for i, shape in enumerate(shapes)]
-    found = Scenario(state, task.inputs.at).plan(bundles)
+    found = copy.scenario.plan(bundles)
     for one in found:
         if isinstance(one, UserError):
             raise one
     if all(isinstance(each, Bind) for one in found if not isinstance(one, UserError) for each in one):
         return len(found)
-    return _met_in_turn(task, by_view, jobs)
+    return _met_in_turn(copy, task, by_view, jobs)
 
 
-def _met_in_turn(task: Task, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]]) -> int:
+def _met_in_turn(
+    copy: Copy, task: Task, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]]
+) -> int:
     """The same, by asking for one after the other in a copy."""
-    rehearsal = Rehearsal(copy_of(task.cluster, task.inputs))
+    rehearsal = Rehearsal(copy.again())
     chains = {view: View(rehearsal.state, view).chain for view in by_view}
     return sum(
         rehearsal.want(shape, Requests(task.vc, chains[view], jobs)(i, shape)).is_met
