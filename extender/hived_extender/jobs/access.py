@@ -30,7 +30,7 @@ from hived_extender.jobs.wire import NodeSelector, Pod
 
 
 class Permissions:
-    """Checks pods against the access rules of one configuration; a pod passes while labels it needs are not known."""
+    """Checks pods against the access rules of one configuration (rule 21.9)."""
 
     def __init__(self, cluster: ClusterSpec, rules: PodRules, labels_of: LabelsOf = no_labels) -> None:
         self._access = rules.access
@@ -61,7 +61,7 @@ class Permissions:
         return guaranteed if opportunistic else ""
 
     def most_grace_s(self, pod: Pod) -> int | None:
-        """The most seconds that an opportunistic pod may take to leave, if it asks for more.
+        """The most seconds that an opportunistic pod may take to leave, if it asks for more (rule 22.6).
 
         None if it does not, if its priority is not known yet, or if it cannot be read.
         """
@@ -111,7 +111,7 @@ EXEMPT, ALLOW = PREFIX + "foreign-devices", "allow"
 
 
 class ForeignDevices:
-    """Refuses pods that take devices past hived, unless `foreignDevices` of the configuration allows it."""
+    """Refuses pods that take devices past hived (rule 22.4)."""
 
     def __init__(self, cluster: ClusterSpec, rules: PodRules, labels_of: LabelsOf = no_labels) -> None:
         """Cost O(cells) if any resource is refused, else nothing."""
@@ -175,7 +175,7 @@ def _daemon_node(pod: Pod) -> str:
 
 
 class Sizes:
-    """Checks pods against the largest cells of one configuration."""
+    """Checks pods against the largest cells of one configuration (rule 22.5)."""
 
     def __init__(self, cluster: ClusterSpec, rules: PodRules, labels_of: LabelsOf = no_labels) -> None:
         """Cost O(cells that the file spells out)."""

@@ -190,7 +190,7 @@ class Admission:
         return Admitted({**pod, "spec": {**pod["spec"], EPHEMERAL: changed}} if changed else pod, tuple(replaced))
 
     def admit_job(self, document: Mapping[str, Any], namespace: str = "") -> Answered:
-        """The change that holds a job, if it is ours to queue and not held yet, and warnings. Never raises."""
+        """The change that holds a new job that is ours to queue (rule 24.9), and warnings. Never raises."""
         if not self._has_queues or table.find_kind(document.get("apiVersion"), document.get("kind")) is None:
             return Answered()
         try:
@@ -213,7 +213,7 @@ class Admission:
         return Answered(tuple(patch), (warning,) if warning else ())
 
     def admit_tree(self, document: Mapping[str, Any], old: Mapping[str, Any] | None) -> Answered:
-        """Refuses a quota tree that breaks rules (rule 21.2), and warns of likely mistakes. Never raises."""
+        """Refuses a quota tree that breaks rules (rule 25.1), and warns of likely mistakes. Never raises."""
         if not self._has_queues:
             return Answered()  # of another controller
         found = judge(document, old, self._cluster, self._tree_resources, self.beside_tree)
@@ -426,7 +426,7 @@ class _Named(msgspec.Struct):
 
 
 def _counted(pod: Mapping[str, Any], view: Pod, resource: str, counts: dict[str, int]) -> Mapping[str, Any]:
-    """The pod with the annotation that keeps its counts of devices."""
+    """The pod with the annotation that keeps its counts of devices (rule 22.1)."""
     # Another webhook may have added a container since the first time.
     counts = _saved_counts(view.annotations, view, resource) | counts
     assert view.spec is not None  # else there are no counts

@@ -123,7 +123,7 @@ def removed_devices(pod: Pod) -> tuple[str, int] | None:
 
 
 class CellAmounts:
-    """The devices of leaf cells: a pod has at least those of its cells, whatever its containers request."""
+    """The devices of leaf cells: a pod has at least those of its cells, whatever it requests (rule 24.7)."""
 
     def __init__(self, cluster: ClusterSpec, rules: PodRules) -> None:
         skus = cluster.sku_types
@@ -208,7 +208,7 @@ def sku(spec: ClusterSpec, leaf_types: Iterable[str]) -> SkuTypeSpec:
 
 
 def skus_needed(asked: Request, offered: SkuTypeSpec) -> int:
-    """The number of SKUs that cover every requested resource, at least 1. Unknown CPU or memory of a SKU is ignored.
+    """The number of SKUs that cover every requested resource, at least 1 (rule 21.6); unknown amounts are ignored.
 
     Raises UserError if GPUs are asked for and the SKU has none.
     """

@@ -1,7 +1,7 @@
-"""From what a pod asks of Kubernetes to what it asks of HiveD: which virtual cluster, priority, cells.
+"""From a pod's requests of Kubernetes to its requests of HiveD: virtual cluster, priority and cells (rules 21).
 
-Where Kubernetes says too little, an annotation or label of ours decides, then what is left is an error that names it:
-nothing is guessed. Leaf cells are counted by OpenPAI's rule: as many as cover devices, CPU and memory.
+Where Kubernetes leaves something open, an annotation or label of ours decides. What is then still open is an error that
+names it: nothing is guessed.
 """
 
 import re
@@ -72,7 +72,7 @@ _OWN_CLASSES = {priority_class_name(each): each for each in range(OPPORTUNISTIC_
 
 
 def _check_is_one(resources: Collection[str]) -> None:
-    """Raise UserError if a pod asks for devices of several resources."""
+    """Raise UserError if a pod asks for devices of several resources (rule 21.5)."""
     if len(resources) > 1:
         named = " and ".join(islice(resources, NAMED))
         raise UserError(f"asks for {named}; keep only one: a pod has cells of one leaf cell type")
@@ -88,12 +88,12 @@ def no_labels(namespace: str) -> Mapping[str, str]:
 
 
 class Ask(msgspec.Struct, frozen=True):
-    """The request of one pod of a dialect, its gang left aside.
+    """The request of one pod of a dialect, without its gang.
 
-    `leaf_cell_count` is 0 for a pod without devices: it takes no cells, but may belong to a gang. Empty text means that
-    nothing was said. `job_cell` is the cell type of which a Job of a JobSet with exclusive placement needs one, "" if
-    the configuration knows none. A pod that `prefers_near` has said nothing of that, but its gang is kept together
-    where that costs nothing. The other fields are those of `hived.values.specs.PodSpec`.
+    `leaf_cell_count` is 0 for a pod without devices: it takes no cells, but may belong to a gang. An empty text stands
+    for no wish. `job_cell` is the cell type of which a Job of a JobSet with exclusive placement needs one, "" if the
+    configuration has none. The gang of a pod that `prefers_near` is kept together unasked, where that costs nothing
+    (rule 21.8). The other fields are those of `hived.values.specs.PodSpec`.
     """
 
     virtual_cluster: str
@@ -124,7 +124,7 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """The virtual cluster and the priority that a pod asks for; None where an object decides that is not known."""
+    """The virtual cluster and the priority that a pod asks for; None if an unknown object decides."""
 
     virtual_cluster: str | None
     priority: int | None
@@ -135,8 +135,9 @@ class AccessError(UserError):
 
 
 class _Cells(msgspec.Struct, frozen=True):
-    """Which cells a pod can have: those of `leaf_types`, which are one if not `is_any`. The core tries every type for
-    `is_any`; where that is too many, the nodes that kube-scheduler offers tell them apart.
+    """The cells that a pod can have: of one type, or of `is_any` several, all of which the core tries.
+
+    Where these are too many, the nodes that kube-scheduler offers tell them apart.
     """
 
     leaf_types: Collection[str]
@@ -145,10 +146,9 @@ class _Cells(msgspec.Struct, frozen=True):
 
 
 class Resolver:
-    """Reads what pods ask for, by one configuration. Cost of a pod: O(its containers); of the first of a VC, O(cells)
-    that the file spells out.
+    """Reads the requests of pods by one configuration.
 
-    `labels_of` gives the labels of a namespace, none of one that is not known.
+    Cost of a pod O(its containers); of the first one of a VC, O(cells that the file spells out).
     """
 
     def __init__(self, cluster: ClusterSpec, rules: PodRules, labels_of: LabelsOf = no_labels) -> None:
@@ -218,6 +218,7 @@ class Resolver:
         )
 
     def _virtual_cluster(self, pod: Pod, description: Description | None) -> str:
+        """See rule 21.3."""
         named = self._named_virtual_cluster(pod, description)
         queue = (description and description.queue) or ""
         return self._default_virtual_cluster(pod.metadata.namespace, queue) if named is None else named
@@ -233,7 +234,7 @@ class Resolver:
         return queue if queue in known else None
 
     def _default_virtual_cluster(self, namespace: str, queue: str) -> str:
-        """The virtual cluster of a pod that names none; its `queue` is not one."""
+        """The virtual cluster of a pod that names none, and whose `queue` is none."""
         known, access = self._cluster.virtual_clusters, self._rules.access
         is_open = access.access is Access.EVERYBODY
         vc = access.default_virtual_cluster(namespace, self._labels_of(namespace) if access.needs_labels else {})
@@ -250,7 +251,7 @@ class Resolver:
         )
 
     def priority(self, pod: Pod, description: Description | None) -> int:
-        """The priority that a pod asks for. Raises UserError if it says none that the configuration knows."""
+        """The priority of a pod (rule 21.4). Raises UserError if it is none that the configuration knows."""
         if said := _said(pod, PRIORITY):
             try:
                 return parse_priority(said)
@@ -286,7 +287,7 @@ class Resolver:
         return device
 
     def check_devices(self, asked: Iterable[tuple[str, float]], leaf_type: str, cells: int) -> None:
-        """Raise UserError if a pod with HiveD's own annotation asks Kubernetes for devices that its cells are not.
+        """Raise UserError if a pod with HiveD's own annotation requests other devices than its cells (rule 21.7).
 
         asked : resources, and how much of each
         leaf_type : of the cells, "" where any will do
@@ -305,7 +306,7 @@ class Resolver:
                 )
 
     def asks_for_devices(self, pod: Pod) -> bool:
-        """Whether a pod asks for anything that is a device, be it one that no leaf cell means, or is taken away."""
+        """Does a pod ask for devices (rule 21.2), including removed ones and those that no leaf cell stands for?"""
         asked = all_requested(pod, self._device_names(pod)).values()
         return DEVICE_REQUESTS in pod.annotations or any(count > 0 for count in asked)
 
@@ -316,7 +317,7 @@ class Resolver:
         return {name for name in names if name in self._means or _ANY_GPU.fullmatch(name)}
 
     def _cells(self, pod: Pod, vc: str, priority: int, resource: str) -> _Cells:
-        """The leaf cells that mean `resource`; see `Resolver.resolve`."""
+        """The leaf cells that a pod may have for `resource` (rule 21.5)."""
         having = [name for name, means in self.resources.items() if means == resource]
         if not having:
             raise UserError(
@@ -353,7 +354,7 @@ class Resolver:
         return self._cells_by_labels(pod, [name for name in pool if name in having], pool, resource)
 
     def _cells_by_labels(self, pod: Pod, having: list[str], pool: Collection[str], resource: str) -> _Cells:
-        """Of the types that mean the resource, those that the nodeSelector chooses, if it chooses any."""
+        """Of the types that stand for the resource, those that the nodeSelector chooses, if any."""
         fitting = [name for name in having if not self._is_ruled_out(pod, name)]
         if not fitting:
             labels = self._labels_of_types(having)
@@ -370,8 +371,9 @@ class Resolver:
         )
 
     def _refuse_what_others_have(self, pod: Pod, types: list[str], vc: str, priority: int, resource: str) -> None:
-        """Raise UserError if the nodeSelector chooses types that the cluster has and this virtual cluster has not. It
-        names those virtual clusters that have them and that the pod may use.
+        """Raise UserError if the nodeSelector chooses types that other virtual clusters have, and this one has not.
+
+        It names the virtual clusters that have them and that the pod may use.
         """
         chosen = [name for name in types if self._chosen_by(pod, name) and not self._is_ruled_out(pod, name)]
         if not chosen:
@@ -396,9 +398,7 @@ class Resolver:
         return "; ".join(f"{name} has {_labels(self._rules.node_labels[name])}" for name in types)
 
     def _large_enough(self, cells: _Cells, asked: Request, vc: str, *, is_guaranteed: bool) -> _Cells:
-        """Of cells of any of some types, those of types that have nodes large enough for a pod; of none, the type that
-        comes closest. The pod then counts by these alone.
-        """
+        """The cells of types whose nodes are large enough for a pod, or of the type that comes closest."""
         largest = self._largest(vc) if is_guaranteed else self._node_leaves
         reach = {
             name: largest.get(name, 0) / skus_needed(asked, sku(self._cluster, (name,))) for name in cells.leaf_types
@@ -407,7 +407,7 @@ class Resolver:
         return cells if len(found) == len(reach) else _Cells(found, is_any=len(found) > 1)
 
     def _largest(self, vc: str) -> Mapping[str, int]:
-        """The leaf cells of the largest pod that a virtual cluster could hold, by type."""
+        """By type, the leaf cells of the largest pod that a virtual cluster can hold."""
         if self._cluster.virtual_clusters[vc].combines:
             return self._node_leaves
         found: dict[str, int] = {}
@@ -437,13 +437,13 @@ class Resolver:
     # ---- where
 
     def _prefers_near(self, vc: str, description: Description | None, leaf_cell_count: int, cells: _Cells) -> bool:
-        """Whether a gang is kept together unasked: if its pods fill nodes, so that no node is broken for it."""
+        """Is a gang kept together unasked (rule 21.8)? Its pods fill nodes, so that no node is broken for it."""
         if description is None or description.gang is None or description.within or vc in self._rules.packed:
             return False
         return all(leaf_cell_count == self._node_leaves.get(each) for each in cells.leaf_types)
 
     def _level(self, within: Within) -> str:
-        """The cell type that a topology wish means; "" stays "": the lowest level that has room."""
+        """The cell type of a topology wish; "" for the lowest level with room."""
         cell_types = self._cluster.cell_types
         level = self._levels.get(within.level, within.level)
         if level and level not in cell_types:
@@ -475,7 +475,7 @@ def _listed(names: Collection[str]) -> str:
 
 
 def _check_podgroup(pod: Pod, description: Description | None) -> None:
-    """Raise UserError for a pod whose PodGroup has another priority: kube-scheduler starts no pod of such a group."""
+    """Raise UserError if a pod's PodGroup has another priority: kube-scheduler starts no pod of such a group."""
     group = description.kube_priority if description is not None else None
     spec = pod.spec or PodSpec()
     if description is None or group is None or spec.priority is None or spec.priority == group:

@@ -416,7 +416,7 @@ _proof_decoder = msgspec.json.Decoder(Proof)
 
 
 class Prover:
-    """Signs with the first of `keys` and takes the proof of any of them; without keys, it takes every pod's word.
+    """Signs with the first of `keys` and accepts a proof by any of them; without keys it accepts all (rule 22.7).
 
     Pods that were created before `trusts_before`, a time as Kubernetes writes it, are believed too: an earlier version
     or HiveD has bound them, or the keys were lost. Thread-safe.

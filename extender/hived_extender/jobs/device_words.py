@@ -65,7 +65,7 @@ class DeviceWords:
         return self._with(container, {**dict.fromkeys(own, True), **dict.fromkeys(sorted(others), False)}, replaced)
 
     def withheld(self, container: Mapping[str, Any], replaced: list[str]) -> dict[str, Any]:
-        """The container without devices, as in `given`."""
+        """The container without devices (rule 22.2), as in `given`."""
         return self._with(container, dict.fromkeys(self._of(container), False), replaced)
 
     def left_to_plugin(self, container: Mapping[str, Any], words: Iterable[str], replaced: list[str]) -> dict[str, Any]:
@@ -116,9 +116,9 @@ class DeviceWords:
 
 
 def is_numbered(resource: str) -> bool:
-    """Does a runtime find a device of this resource by its number? It takes those of MIG devices for whole GPUs.
+    """Does a runtime find a device of this resource by its number (rule 22.3)? It takes MIG devices for whole GPUs.
 
-    MIG devices of one profile are alike, so that it does not matter which of them a device plugin gives.
+    MIG devices of one profile are alike, so any of them that a device plugin gives will do.
     """
     return not resource.startswith("nvidia.com/mig-")
 

@@ -56,7 +56,7 @@ class Interpreter:
         return self._resolver.devices
 
     def is_ours(self, pod: Pod) -> bool:
-        """Does the pod have the enabling limit (rule 2.1), or name our scheduler and ask for devices or a gang?
+        """Does the pod have the enabling limit, or name our scheduler and ask for devices or a gang (rules 2.1, 21.2)?
 
         Cost for a pod of another scheduler: 1 us.
         """
@@ -103,7 +103,7 @@ class Interpreter:
         return spec
 
     def check_access(self, namespace: str, virtual_cluster: str, priority: int) -> None:
-        """Raise UserError if pods of a namespace may not use a virtual cluster at this priority."""
+        """Raise UserError if pods of a namespace may not use a virtual cluster at this priority (rule 21.9)."""
         access = self.rules.access
         labels = self.labels_of(namespace) if access.needs_labels else {}
         if refusal := access.refusal(namespace, labels, virtual_cluster, priority):

@@ -51,10 +51,10 @@ class Need(msgspec.Struct, frozen=True):
 
 
 def need_of(job: Job, interpreter: Interpreter) -> Need | None:
-    """The needs of a job, None if it is not for us to queue: no pod of it is ours with devices.
+    """The needs of a job, None if it is not ours to queue: no pod of it is ours with devices.
 
-    Raises UserError, which names the job, where its cells cannot be made out, or are not of one kind. Cost: that of
-    reading a pod for each role.
+    Raises UserError, which names the job, if its cells cannot be read, or are not of one kind. Cost: that of reading a
+    pod for each role.
     """
     if job.manager is not None or not marks.may_queue(job.labels, job.annotations):
         return None
@@ -89,7 +89,7 @@ def need_of(job: Job, interpreter: Interpreter) -> Need | None:
 def _minimum(
     job: Job, pods: Sequence[tuple[Role, Pod]], specs: Sequence[PodSpec | None], interpreter: Interpreter
 ) -> Minimum | None:
-    """With which of its pods a job may start. Those in our own words start whole."""
+    """The pods with which a job may start (rule 24.6), None for all."""
     if any(asks_in_own_words(pod.annotations) for _, pod in pods):
         return None
     ours = [
@@ -106,7 +106,7 @@ def _minimum(
 
 
 def _check_is_whole(job: Job, pods: Sequence[Pod], interpreter: Interpreter) -> None:
-    """Raise UserError while pods of a gang that start together are not there yet."""
+    """Raise UserError while pods of a gang that start together do not exist yet."""
     try:
         said = [None if asks_in_own_words(pod.annotations) else interpreter.describe(pod) for pod in pods]
         members = [(*gangs.members_of(pod, each), bool(pod.gates)) for pod, each in zip(pods, said, strict=True)]
@@ -118,14 +118,14 @@ def _check_is_whole(job: Job, pods: Sequence[Pod], interpreter: Interpreter) -> 
 
 
 def is_ours(job: Job, interpreter: Interpreter) -> bool:
-    """Is it for us to queue, whether or not its cells can be made out? Raises UserError for templates that are none."""
+    """Is it ours to queue, even if its cells cannot be read? Raises UserError for malformed templates."""
     if job.manager is not None or not marks.may_queue(job.labels, job.annotations):
         return False
     return job.roles_in is not None or any(_has_devices(_pod_of(job, role), interpreter) for role in job.roles)
 
 
 def _pod_of(job: Job, role: Role) -> Pod:
-    """The first pod of a role, with the words that the job object has for all its pods."""
+    """The first pod of a role, with the fields that the job object sets for all its pods."""
     try:
         pod = msgspec.convert({"metadata": {}, **role.template}, Pod)
     except (ValueError, RecursionError) as error:
@@ -169,7 +169,7 @@ def _spec_of(job: Job, role: Role, pod: Pod, interpreter: Interpreter) -> PodSpe
 
 
 def _check_understood(job: Job, role: Role, pod: Pod, interpreter: Interpreter) -> None:
-    """Raise UserError if a pod of ours without devices would wait for ever, while the others of its job hold cells."""
+    """Raise UserError if a pod without devices could never start, while other pods of its job hold cells."""
     if not interpreter.is_ours(pod):
         return
     try:
@@ -182,7 +182,7 @@ _OFF = f'annotate the job {marks.QUEUE}: "off", and it starts as soon as there i
 
 
 def _check_domains(job: Job, pods: Sequence[Pod]) -> None:
-    """Raise UserError if several Jobs of a JobSet ask for a domain of nodes each: all cells of a hold are in one."""
+    """Raise UserError if several Jobs of a JobSet ask for a domain of nodes each (rule 24.13)."""
     parts = [part for pod in pods if (part := jobset.part_of(pod)) is not None]
     count = sum(part.replicas for part in parts)
     if count > 1:
@@ -213,7 +213,7 @@ def _own_spec(pod: Pod, interpreter: Interpreter) -> PodSpec | None:
 
 
 def _merged(job: Job, asked: Sequence[tuple[Role, PodSpec]]) -> PodSpec:
-    """One request for all pods, its members by size."""
+    """One request for all pods (rule 24.5), its members by size."""
     sizes: Counter[int] = Counter()
     for role, spec in asked:
         sizes[spec.leaf_cell_count] = min(sizes[spec.leaf_cell_count] + role.count, MAX_COUNT)
@@ -254,7 +254,7 @@ def _amounts(pods: Sequence[tuple[Role, Pod]], ours: Sequence[PodSpec | None], c
 
 
 def _limit(job: Job, pods: Sequence[Pod]) -> float | None:
-    """The least of what the job object declares, and of the longest of its pods if each declares one."""
+    """The least limit of the job object, and of its longest pod if each pod declares one (rule 24.8)."""
     own, _ = declared_limit(Pod(PodMetadata(annotations=job.annotations, labels=job.labels)))
     each = [declared_limit(pod)[0] for pod in pods]
     longest = max((limit for limit in each if limit is not None), default=None) if None not in each else None
@@ -265,7 +265,7 @@ def _minimum_of(
     job: Job, ours: Sequence[tuple[Role, Pod, int, Mapping[str, float]]], others: Mapping[str, float],
     said: Sequence[Description | None], places: Sequence[int],
 ) -> Minimum | None:  # fmt: skip
-    """With which of its pods a job may start, None for all of them.
+    """The pods with which a job may start, None for all of them.
 
     ours : each role of pods with cells, with its pod, leaf cells and amounts of one pod, in the order of the job
     others : the amounts of all pods without cells
@@ -292,7 +292,7 @@ def _minimum_of(
 
 
 def _said(job: Job, said: Sequence[Description | None]) -> tuple[int | None, Mapping[str, int]]:
-    """How many pods start together, and of each task: by the words of all pods, which are one gang, or of the job."""
+    """(how many pods start together, how many of each task), by the pods' one gang, else by the job."""
     gangs = {one.gang if one is not None else None for one in said}
     if None in gangs:
         return (job.min_count, {}) if gangs == {None} else (None, {})

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class MatchPolicy(Enum):
-    """The pods of a gang that count towards its minimum; users write the values.
+    """The pods of a gang that count towards its minimum (rule 23.4); users write the values.
 
     ONLY_WAITING counts pods that have no node yet or have not begun to run. The next two count running and succeeded
     pods as well. ONCE_SATISFIED admits every later pod of a gang that has started by itself.
@@ -89,20 +89,20 @@ class Description(msgspec.Struct, frozen=True):
     ----------
     dialect : the name of the dialect, as messages have it
     gang : None for a pod that is in no gang, but has a topology wish or a queue
-    minimum : how many pods have to start together; default 1
+    minimum : how many pods have to start together; default 1 (rule 23.2)
     total : how many pods there will be, for messages only; default `minimum`
     task : the pod's role
     task_minimums : how many pods of a role have to be among those that start together, by role; default none
-    groups : gangs that start together or not at all, this one among them; default it alone
+    groups : gangs that start together or not at all, this one among them; default it alone (rule 23.3)
     match_policy : default ONCE_SATISFIED
     is_strict : whether the refusal of one pod's place costs the others theirs; default True
-    waiting_s : after how long a gang that cannot start is told so; default never
+    waiting_s : after how long a gang that cannot start is told so (rule 23.11); default never
     within : default none
     queue : a virtual cluster, if one has that name
     priority_class : the PriorityClass of the gang, where the pods have none
     kube_priority : the priority by PriorityClass that kube-scheduler demands of all its pods. Default: it demands none
     source : the object that describes the gang; its status is written there. Default: there is none
-    missing : that object does not exist, or not yet; the gang waits for it. Default: False
+    missing : that object does not exist, or not yet; the gang waits for it (rule 23.5). Default: False
     refused : why the pod waits: its object requires what is not built. Default: it does not
     job_part : its part in a JobSet with exclusive placement. Default: in none
     """
@@ -151,9 +151,9 @@ _NAMES = {
 
 
 def merged(descriptions: Iterable[Description]) -> Description | None:
-    """One description of a pod from those of several dialects, None without any. UserError where two of them disagree.
+    """One description of a pod from those of several dialects (rule 23.1), None without any.
 
-    Their objects may differ, if only the objects say the same: the first is the source.
+    Raises UserError if two of them disagree. Their objects may differ if they say the same: the first is the source.
     """
     result: Description | None = None
     for one in descriptions:

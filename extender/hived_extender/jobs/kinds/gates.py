@@ -27,7 +27,7 @@ def remove_gate(namespace: str, name: str, uid: str) -> Write:
 
 
 def delete_pod(namespace: str, name: str, uid: str) -> Write:
-    """Deletes a pod of a job that is suspended again."""
+    """Deletes a pod of a job that is suspended again (rule 24.11)."""
     return Write(Verb.DELETE, pod_path(namespace, name), uid=uid, may_be_missing=True)
 
 

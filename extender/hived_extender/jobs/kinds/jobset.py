@@ -47,7 +47,7 @@ _JOBS = "replicatedJobsStatus"
 
 
 def part_of(pod: Pod) -> JobPart | None:
-    """The pod's part in a JobSet with exclusive placement, None if it has none. UserError for malformed annotations."""
+    """The pod's part in a JobSet with exclusive placement (rule 23.10), None if it has none. Raises UserError."""
     if TOPOLOGY not in pod.annotations or BY_NODE_SELECTOR in pod.annotations:
         return None
     said = Part("annotation ", pod.annotations)

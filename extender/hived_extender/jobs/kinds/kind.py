@@ -3,8 +3,8 @@
 Its job objects (`Kind`): how one is read, suspended and resumed; the calls on the API server are values. Its keys
 (`Dialect`): how pods describe their gang by them, and what becomes of each key: read, ignored by design, or refused.
 
-A key is refused where its value *requires* something that is not built. The pod waits then, with an event that names
-the key: a placement other than the required one would be worse than none. A key that only prefers is ignored.
+A key is refused if its value *requires* something that is not built (rule 23.8): a placement other than the required
+one would be worse than none. A key that only prefers is ignored.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -155,7 +155,7 @@ def path_of(api_version: str, plural: str, namespace: str, name: str = "") -> st
 def merge(
     job: JobRef, plural: str, spec: Mapping[str, Any], annotations: Mapping[str, str | None], version: str = ""
 ) -> Write:
-    """Merge `spec` and annotations (None removes one) into a job object, in one call.
+    """Merges `spec` and annotations (None removes one) into a job object, in one call (rule 24.10).
 
     It is refused for a later job of the same name; with `version`, a resourceVersion, also for one that has changed.
     """
@@ -345,9 +345,9 @@ def role_of(part: Part, name: str, count: int) -> Role:
 
 
 def left_of(counts: Mapping[str, int], done: Mapping[str, int]) -> dict[str, int]:
-    """The pods of each role that are still needed, after `done` of them have succeeded; all if none is.
+    """The pods of each role that are still needed, after `done` of them have succeeded (rule 24.1).
 
-    With none left the job is about to end.
+    With none left the job is about to end, and all count.
     """
     left = {name: max(count - done.get(name, 0), 0) for name, count in counts.items()}
     return left if any(left.values()) else dict(counts)
@@ -360,7 +360,7 @@ def _is_true(status: Part, kind: str) -> bool:
 def state_of(
     root: Part, switch: Switch, active: int, succeeded: str = "Complete", started: str = "startTime"
 ) -> JobState:
-    """The state of a job with the conditions `succeeded`, Failed and Suspended, and `active` pods by its status.
+    """The state of a job with conditions `succeeded`, Failed and Suspended, and `active` pods (rule 24.2).
 
     A controller that has not yet seen the suspension has Suspended false, or a start without it: pods of such a job
     may be about to be created. `started` is the field of the status that is there after a start.

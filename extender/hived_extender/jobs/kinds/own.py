@@ -29,7 +29,7 @@ def _describe(pod: Pod, _objects: Lookup) -> Description | None:
 
 
 def override_wishes(said: list[Description]) -> list[Description]:
-    """The descriptions without the topology wishes that ours overrides."""
+    """The descriptions without the topology wishes that ours overrides (rule 23.7)."""
     if not any(each.dialect == HIVED.name and each.within for each in said):
         return said
     return [each if each.dialect == HIVED.name else replace(each, within=None) for each in said]

@@ -154,6 +154,7 @@ class _Asked:
 
 
 def _completed(pod: Pod, said: Description, waiting_s: list[float | None]) -> Description:
+    """The description with defaults. Raises UserError if it is of a gang without a name (rule 23.9)."""
     if said.gang is None:
         if said.minimum or said.total or said.groups or said.match_policy:
             raise UserError(
@@ -283,7 +284,7 @@ _MANAGERS = {*((kind.group, kind.kind) for kind in KINDS), ("ray.io", "RayServic
 
 
 def job_of_pod(labels: Mapping[str, str], owners: Iterable[Owner], namespace: str) -> JobName | None:
-    """The job object that a pod belongs to, None if none of the table does; the outermost that its labels name.
+    """The job object of a pod, the outermost that its labels name (rule 24.4); None if none of the table is.
 
     Another one may have made that job, as `managed_by` says of its object.
     """
@@ -321,7 +322,7 @@ def workload_of(annotations: Mapping[str, str], namespace: str) -> JobName | Non
 
 
 def managed_by(document: Document) -> JobName | None:
-    """The job object whose controller made this one and suspends it, so that it does not queue; None without one.
+    """The job object whose controller made this one and suspends it (rule 24.3); None without one.
 
     Raises UserError if the owners cannot be read.
     """

@@ -162,7 +162,7 @@ def is_made(pod: Pod) -> bool:
 
 
 def drop_made_gang(pod: Pod, said: list[Description]) -> list[Description]:
-    """The descriptions, without the gang that Volcano's controller made if another dialect names one."""
+    """The descriptions, without the gang that Volcano's controller made if another dialect names one (rule 23.6)."""
     if not is_made(pod) or not any(each.gang for each in said if each.dialect != VOLCANO.name):
         return said
     words = Part("annotation ", pod.annotations)

@@ -37,10 +37,7 @@ Sizes = dict[int, int]
 
 
 def virtual_cluster_of(quota: Quota, cluster: ClusterSpec) -> str:
-    """The virtual cluster of a leaf's jobs: the one that the tree names, else the one of the leaf's name; "" if none.
-
-    Then the job's own words, or its namespace's, decide.
-    """
+    """The virtual cluster of a leaf's jobs (rule 25.7); "" if the job or its namespace decides."""
     named = quota.vc or quota.short_name
     return named if named in cluster.virtual_clusters else ""
 
@@ -125,9 +122,9 @@ def root_warnings(tree: QuotaTree, devices: Mapping[str, int]) -> list[str]:
 
 
 def shape_warnings(tree: QuotaTree, cells: Mapping[str, Mapping[str, Mapping[int, int]]]) -> list[str]:
-    """Where a leaf's `min` is no sum of cells of the virtual cluster that backs it, with the nearest sums.
+    """Warnings about leaves whose `min` is no sum of cells, with the nearest sums (rule 25.8).
 
-    And where the leaves of one virtual cluster are promised more than it has, or name one that does not exist.
+    And about leaves of one virtual cluster that are promised more than it has, or that name one that does not exist.
 
     `cells` is as `cells_of` returns it. Cost O(leaves + devices x sizes).
     """

@@ -102,10 +102,10 @@ MOST_LEAVES_COMPARED = 200
 
 
 def quota_of(tree: QuotaTree, labels: Mapping[str, str], namespace: str) -> Quota | None:
-    """The leaf that a job belongs to, None if the tree has none for it. Cost O(1).
+    """The leaf that a job belongs to (rule 25.2), None if the tree has none for it. Cost O(1).
 
-    Raises UserError for a name that is no leaf, or a leaf that lists other namespaces: labels are the words of a job's
-    author, and charge nobody else's quota.
+    Raises UserError for a name that is no leaf, or a leaf that lists other namespaces: a job's author writes the
+    labels, and must not charge the quota of others.
     """
     own = tree.leaf_of_namespace.get(namespace)
     said = next((labels[label] for label in LABELS if labels.get(label)), "")
@@ -315,10 +315,10 @@ def names_of(document: Object) -> tuple[str, str]:
 
 
 def read_tree(document: Object) -> QuotaTree:
-    """The tree of an object.
+    """The tree of an object (rule 25.1).
 
-    Raises UserError, which lists every mistake with its place, the finding and the expectation; of very many the first
-    `MOST_MISTAKES`, and their number.
+    Raises UserError, which lists every mistake with its place; of very many the first `MOST_MISTAKES`, and their
+    number.
     """
     reader = _Reader()
     spec = document.get("spec")

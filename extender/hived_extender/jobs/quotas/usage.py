@@ -57,21 +57,21 @@ class Usage:
                     above[resource] = above.get(resource, 0.0) + self.with_lend_limit(name, resource)
 
     def take(self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True, jobs: int = 1) -> None:
-        """A job runs from now on; or so many jobs, or more pods of a job that is counted."""
+        """Counts jobs that start, or with `jobs` 0 more pods of a counted job, in their leaf and above (rule 25.3)."""
         self._count(queue, request, 1, is_preemptible=is_preemptible, jobs=jobs)
 
     def give_back(
         self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True, jobs: int = 1
     ) -> None:
-        """A job runs no more."""
+        """Counts off jobs that have ended."""
         self._count(queue, request, -1, is_preemptible=is_preemptible, jobs=jobs)
 
     def refusal(
         self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True, jobs: int = 1
     ) -> Refusal | None:
-        """Why a job may not run beside all that runs, None if it may. Only jobs that may be preempted exceed a min.
+        """Why jobs may not run beside all that runs (rules 25.4, 25.5), None if they may.
 
-        `jobs`: it stands for so many; 0 for more pods of a job that is counted.
+        `jobs` is how many they are; 0 for more pods of a counted job.
         """
         path = self.tree.path(queue)
         for quota in path if jobs else ():
@@ -222,10 +222,9 @@ class Running(msgspec.Struct, frozen=True):
 
 
 def drained(usage: Usage, running: Sequence[Running]) -> dict[str, str]:
-    """The keys of jobs that have to leave, none needlessly, each with the quota that is over.
+    """The keys of jobs that have to leave (rule 25.6), each with the quota that is over.
 
-    Borrowers leave first. Quotas of policy "wait" let jobs end. Jobs that may not be preempted stay. Cost
-    O(quotas), and of each that is over O(jobs x (log jobs + depth)).
+    Cost O(quotas), and of each that is over O(jobs x (log jobs + depth)).
     """
     return _chosen(usage, [job for job in running if job.is_preemptible], waits=False)
 
