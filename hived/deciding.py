@@ -34,7 +34,8 @@ def decide(state: State, event: ScheduleRequested) -> Decision:
     """Answer a request that `scheduler` has checked. Runs while the journal records.
 
     Kept of it are a new preemption in the Preempting phase, the end of the group's own one, and its membership.
-    A group that waits for its victims is joined, or gives up what it cannot have any more (rules 5.5, 5.6, 12.9).
+    A group that waits for its victims is joined, or its reservation ends if its cells became unusable (rules 5.5, 5.6,
+    12.9).
     """
     pod = event.pod
     group = state.groups.get(pod.spec.group.name)

@@ -49,7 +49,7 @@ class Asked:
 class Scenario:
     """A state as it might be at `now_s`, in seconds since 1970; None if no lost work counts.
 
-    Questions change nothing. Facts change `state` for good; only a copy is told any.
+    Questions change nothing. Facts change `state` for good; only a copy takes any.
     """
 
     def __init__(self, state: State, now_s: float | None = None) -> None:

@@ -119,7 +119,7 @@ def _request(pod: PodRequest, suggested: BoolArray | None, own: IntArray | None)
 def _first_fit(state: State, request: Request, refused: dict[int, Wait]) -> Placement | Wait:
     """Find the first view that has room, as the reference tries them (rules 5.9, 5.11), after the group's own cells.
 
-    `refused` is told why each one before has none.
+    `refused` receives the reason of each one before.
     """
     is_better = state.spec.rules is Rules.BETTER
     own = fit_own(state, request) if is_better and request.own is not None else None

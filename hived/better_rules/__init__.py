@@ -1,1 +1,1 @@
-"""The better choice of a place (`rules: 2`)."""
+"""Better placement (`rules: 2`)."""

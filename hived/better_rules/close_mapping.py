@@ -27,7 +27,7 @@ def map_closely(
 
     most_level : all leaves shall be below one physical cell of this level at most; 0: anywhere
 
-    is_sound : shall new preassigned cells have no bad leaf, and leave good cells for all claims?
+    is_sound : new preassigned cells have no bad leaf, and leave good cells for all claims
 
     pardoned : leaves of opportunistic groups that may have to leave all the same, without NO_CELL
 

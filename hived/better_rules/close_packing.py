@@ -52,8 +52,8 @@ def exposures_of_free(t: TopologyArrays, s: Cells, chain: int) -> IntArray:
     them. Shape (chain levels, 2): first for cells of which a part is lent, then for others. Cost O(levels), and O(free
     list) where some cells are left over.
 
-    As a whole is later than in parts: in a cell that it has taken, a VC uses first what is not lent. The rest
-    is lent first from cells that are lent in part, so that others stay clean for the claims.
+    A claim of the whole cell comes later than a claim of parts: in a cell that it has taken, a VC uses first what is
+    not lent. The rest is lent first from cells that are lent in part, so that others stay clean for the claims.
     """
     bottom, top = t.level_offset[chain] + 1, t.level_offset[chain] + t.top_level[chain]
     found = np.zeros((top + 1, 2), np.int32)

@@ -87,7 +87,7 @@ def count_free(t: TopologyArrays, s: Cells, roots: Roots, suggestion: Suggestion
     """Count the free cells of the lowest wished level below each cell that may have room; index from the first cell of
     the chain.
 
-    A cell that could only be had by a split that VC safety forbids does not count.
+    A cell behind a split that VC safety forbids does not count.
     """
     lowest = roots.chain_level[len(roots.chain_level) - 1]
     base, chain = first_of_chain(t, lowest), t.chain_of_level[lowest]

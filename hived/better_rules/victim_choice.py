@@ -126,7 +126,7 @@ def candidates_among(
     physical, holders, leaves : shape (n,); physical leaf, number of its group, and the leaf that the group would leave,
     which may be a virtual one
 
-    are_lent : are losses weighed between virtual clusters (rule 8.15)?
+    are_lent : losses are weighed between virtual clusters (rule 8.15)
 
     If the time is unknown, all leaves count as busy for equally long. A group that only reserves its leaves loses
     nothing, and is not elastic: it waits for others to leave. Cost O(n log n), in numpy.
@@ -194,7 +194,7 @@ def _with_gangs(state: State, found: Candidates, numbers: Sequence[int]) -> Cand
 def _cost_of_all(
     state: State, gang: Gang, costs: npt.NDArray[np.int64], places: Mapping[str, int]
 ) -> tuple[Cost, bool]:
-    """The cost of a whole gang, counted as one group; tells if all of it is elastic."""
+    """The cost of a whole gang, counted as one group, and if all of it is elastic."""
     groups = [group for name in gang.groups if (group := state.groups.get(name)) is not None]
     counts = [int(np.count_nonzero(group.physical != NO_CELL)) for group in groups]
     lost = [

@@ -19,9 +19,8 @@ _OF_JOURNAL = frozenset({"journal_position", "journal_value", "journal_control"}
 def copy_state(state: State, room: State | None = None, groups: Mapping[str, Group] | None = None) -> State:
     """Copy a state; the copy shares nothing that changes, and records nothing.
 
-    room : an earlier copy that is not needed any more; its memory is used again if it has the same topology. It must
-    not
-        be used afterwards
+    room : an earlier copy that is not needed any more; its memory is used again if it has the same topology. The
+        caller must not use it afterwards
     groups : copies of some groups, made by `copy_groups` a moment ago; they become part of the copy
 
     Cost O(cells) of copying memory, and O(groups + pods). Victims of preempting groups are collected anew when asked

@@ -61,7 +61,10 @@ class Tries:
         self._parts: list[Tries] = []
 
     def fewer(self, most: int) -> "Tries":
-        """So many tries, for a part of the decision of which each try takes longer; this one gives up if that does."""
+        """A budget of so many tries for a slower part of the decision.
+
+        if it is used up, this one counts as given up.
+        """
         part = Tries(min(most, self.most))
         self._parts.append(part)
         return part
@@ -112,7 +115,7 @@ class PodRoom:
     def count(self, number: int, row: int, change: int, *, is_open: bool) -> None:
         """Record that a pod of a class was put into a row, or taken from it if `change` is -1, after the capacity did.
 
-        is_open : was the row open before?
+        is_open : the row was open before
         """
         self.left[number] -= change
         self._wanted -= change * self._classes[number].size
@@ -290,7 +293,7 @@ class Assignment:
     def find(self, *, proves: bool = False) -> list[Place] | None:
         """A place for each slot, None if there is none or the tries are over; `capacity` then holds the places.
 
-        proves : shall pods of several sizes be proved not to fit, if that can be, before anything else is tried?
+        proves : first try to prove that pods of several sizes do not fit
 
         Cost O((pods + tries) x kinds of pods x rows).
         """

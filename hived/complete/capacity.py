@@ -71,7 +71,7 @@ class Capacity:
     def __init__(self, state: State, view: int, priority: int, *, keeps_good: bool = False) -> None:
         """Look at a view for pods of a priority. Cost O(cells of the chain), in sweeps of arrays.
 
-        keeps_good : shall good cells be left for as many claims as now (rule 18.7)?
+        keeps_good : leave good cells for as many claims as now (rule 18.7)
         """
         arrays, first = state.arrays, first_cell(state, view)
         self._state, self._first, self.priority = state, first, priority

@@ -48,7 +48,7 @@ def could_hold(
 
     sizes, counts : as in `packing.pick_nodes`
 
-    combines : may a pod be on several nodes of the view? Then the leaves alone are counted
+    combines : a pod may be on several nodes of the view, so the leaves alone are counted
 
     Cost O(log nodes) in a VC that is full, O(nodes) as a rule, O(leaves) if there are lower priorities.
     """

@@ -81,7 +81,7 @@ def fit_idle(
     """Place a group in one view on cells that are unused, not lent and not reserved; as near together as possible.
 
     offer : that of Kubernetes; None if the request says which nodes will do
-    keeps_good : shall good cells be left for as many claims as now (rule 18.7)?
+    keeps_good : leave good cells for as many claims as now (rule 18.7)
 
     Complete but for the bound on tries (rule 12.8). Cost as `fit_offered`, of one step.
     """

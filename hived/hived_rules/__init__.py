@@ -1,1 +1,1 @@
-"""The reference's choice of a place (`rules: hived`)."""
+"""Placement as the reference does it (`rules: hived`)."""

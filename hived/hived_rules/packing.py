@@ -382,7 +382,7 @@ def place_group(
 ) -> tuple[int, int]:  # fmt: skip
     """Place a whole gang in a view: first without preemption, then at its own priority (rules 6.6, 15.1).
 
-    has_elastic : are there elastic groups? Then, between the two, only they are preempted.
+    has_elastic : there are elastic groups; between the two attempts, only they are preempted.
 
     sizes, counts : as in `pick_nodes`
 

@@ -171,7 +171,7 @@ def place_within(
     only_elastic: bool, spares: bool, sizes: IntArray, counts: LongArray, suggested: BoolArray,
     ignore_suggested: bool, leaves: IntArray,
 ) -> int:  # fmt: skip
-    """Place a gang below the first of some physical cells where it fits, preempting below `priority` if need be.
+    """Place a gang below the first of some physical cells where it fits, preempting below `priority` if necessary.
 
     cells, root_levels : physical cells of one level, and the ways to look below each
 

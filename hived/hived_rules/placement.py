@@ -153,7 +153,7 @@ def _fit_within(
 ) -> Placement | None:  # fmt: skip
     """Place a group below the cell of a level with fewest free leaves, but enough (rules 13.1, 13.3, 13.4).
 
-    sparing : shall no group have to leave? Tried one after the other
+    sparing : if no group may have to leave; the values are tried one after the other
 
     Preempting in the VC, cells with most free leaves come first: fewer have to leave. Of cells with equally many free,
     the one where fewest cells are broken comes first, as others may be promised them. Cost O(cells of the level +
@@ -287,7 +287,7 @@ class _SearchBelow:
                 return found
 
     def leave_cell(self) -> None:
-        """Go on with the next cell, without the other ways for this one."""
+        """Continue with the next cell, without the other ways for this one."""
         if self.position != NO_CELL and self._is_dead:
             has_others = self._ends.note(int(self._cells[self.position]), self._attempt)
             if has_others:
@@ -305,7 +305,8 @@ def _place(
     state: State, request: Request, view: int, cells: IntArray, ways: IntArray, start: int, attempt: Attempt,
     spares: bool,
 ) -> tuple[Placement | None, int] | None:  # fmt: skip
-    """Find the first combination of cell and way, from `start` on, that has room in the view.
+    """Find the first combination of cell and way, from `start` on, with room in the view; returns outcome and
+    combination.
 
     returns it with its outcome.
     """

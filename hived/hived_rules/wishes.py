@@ -41,8 +41,8 @@ class Wishes(NamedTuple):
 class Suggestion(NamedTuple):
     """The nodes that may be used, and the cell below or above which all bound cells shall be; NO_CELL: anywhere.
 
-    spares : shall leaves in opportunistic use be left alone?
-    is_sound : shall new preassigned cells have no bad leaf, used or not, and leave good cells for all claims?
+    spares : leave leaves in opportunistic use alone
+    is_sound : new preassigned cells have no bad leaf, used or not, and leave good cells for all claims
     """
 
     suggested: BoolArray

@@ -1,1 +1,1 @@
-"""Cells are taken and given back: allocation, eviction, failure, restart."""
+"""Allocation, release, eviction, failure and restart."""

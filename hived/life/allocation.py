@@ -196,7 +196,7 @@ def reserve_group(
 ) -> None:
     """Reserve the leaves of a preempting group: Used becomes Reserving, Free becomes Reserved (rule 8.3).
 
-    `intend_placement` must have been told of them.
+    `intend_placement` must have marked them.
     """
     for i in range(len(physical)):
         leaf = physical[i]

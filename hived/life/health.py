@@ -269,9 +269,9 @@ def exchange_doomed(t: TopologyArrays, s: Cells, node: int) -> None:
     """After a change of a node's health, exchange doomed cells for less bad free ones (rule 14.5).
 
     The cells above and below the node are examined, levels top down: a free one may replace the worst doomed
-    unused one, VCs ascending; a doomed one may be replaced by the least bad free one. Below a level
-    where something was exchanged doomed cells are checked, as after a plan. Cost O(leaves of the node x height) where
-    nothing is doomed, else also O(doomed and free bad cells of a level).
+    unused one, VCs ascending; a doomed one may be replaced by the least bad free one. Below a level where cells were
+    exchanged doomed cells are checked, as after a plan. Cost O(leaves of the node x height) where nothing is doomed,
+    else also O(doomed and free bad cells of a level).
     """
     for chain in range(len(t.top_level)):
         if s.lost_total[chain] == 0:

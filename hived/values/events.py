@@ -81,7 +81,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScheduleRequested:
-    """A question: where could this pod run?
+    """Ask for a place for a pod.
 
     `suggested` is a bool per node of `Topology.node_names`; None suggests every node. It is heeded as the reference
     does it: the first placement that is found is mapped, or the pod waits. With an `offer`, which stands in its place,
@@ -106,7 +106,7 @@ class PodAllocated:
     """The pod is bound, or its binding is decided: live after `Bind`, and at recovery from its annotations.
 
     `lazily_preempted` repeats the field of the `Bind` being carried out; it is empty at recovery. `times` are the times
-    of the pod, as far as they are known; `PodProgressed` tells them later. None at all change nothing.
+    of the pod, as far as they are known; `PodProgressed` updates them later. None at all change nothing.
     """
 
     pod: PodRequest
@@ -117,7 +117,7 @@ class PodAllocated:
 
 @dataclass(frozen=True, slots=True)
 class PodProgressed:
-    """The pod has started, or has saved its work (rule 8.12). `times` replaces the times that were told before.
+    """The pod has started, or has saved its work (rule 8.12). `times` replaces its earlier times.
 
     A pod that holds no cells is ignored.
     """
@@ -135,7 +135,7 @@ class PodDeleted:
 
 @dataclass(frozen=True, slots=True)
 class GroupSplit:
-    """The pods of an allocated group go on as other groups. No cell moves.
+    """The pods of an allocated group continue as other groups. No cell moves.
 
     Without `slots`, `pods[i]` is alone in its group, and has the cells of slot i. With them, the group of `pods[i]` has
     the cells of `slots[i]`, in the order of its own slots, and the pod holds the first of its size. Each slot goes to
@@ -167,7 +167,7 @@ class GangChanged:
     """These groups depend on each other from now on (rule 8.14), in place of an earlier gang of this name.
 
     A group is in one gang at most: the one that names it last. A gang without groups is forgotten. Groups that hold no
-    cells are ignored until they do. Told late, it changes no answer but the choice of victims.
+    cells are ignored until they do. If it comes late, only the choice of victims differs.
     """
 
     gang: Gang
@@ -177,9 +177,9 @@ class GangChanged:
 class GroupReserved:
     """A group had reserved the cells of `bind_info` before this state was made, and waits for their users.
 
-    Told after the pods that use those cells. Refused if the cells cannot be had in this way any more, or are unused;
-    then the pods are scheduled like any others. With `may_be_free` they may be unused: pods that hold other
-    cells, or none, have to leave first.
+    Sent after the pods that use the cells. Refused if the cells cannot be reserved any more, or are unused; then the
+    pods are scheduled like any others. With `may_be_free` they may be unused: pods that hold other cells, or none, have
+    to leave first.
     """
 
     pods: tuple[PodRequest, ...]
@@ -200,8 +200,8 @@ class LeavesLost:
     """So many leaf cells of a type on a node are unavailable, although the node is healthy.
 
     Replaces the earlier count of that type and node; 0 heals all. `known` are device indices that are certainly among
-    them, such as unhealthy ones by a device plugin. The core chooses the others where guarantees suffer least; told
-    again, it chooses anew in place of leaves that pods use by now.
+    them, such as unhealthy ones by a device plugin. The core chooses the others where guarantees suffer least; after
+    a repeated event it chooses anew in place of leaves that pods use by now.
     """
 
     node: str
