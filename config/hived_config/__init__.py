@@ -1,1 +1,1 @@
-"""Configuration files to `hived.values.specs.ClusterSpec`, with every mistake reported at once."""
+"""Reads configuration files into `hived.values.specs.ClusterSpec`, and reports every mistake at once."""

@@ -1,5 +1,4 @@
-"""Rules of access: the namespaces that may use each virtual cluster, up to which priority, and those that may run
-opportunistically.
+"""Rules of access: the namespaces that may use each virtual cluster, up to a priority, or run opportunistically.
 
 The rules are values: they know no file and no API server. Names of namespaces are looked up, so a pod costs the same
 with 3 and with 3,000 of them; selectors are tried one after the other.
@@ -71,14 +70,14 @@ _NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 class Access(Enum):
-    """The users of a virtual cluster: the namespaces that it lists, or everybody."""
+    """The users of a virtual cluster: the namespaces that it lists, or all."""
 
     NAMESPACES = "namespaces"
     EVERYBODY = "everybody"
 
 
 class Rights(Enum):
-    """Where hived's account may change pods and jobs: in the whole cluster, or in the namespaces of lists."""
+    """The scope in which hived's account may change pods and jobs: the whole cluster, or listed namespaces."""
 
     CLUSTER = "cluster"
     NAMESPACES = "namespaces"
@@ -234,7 +233,7 @@ class AccessRules:
         return min(max(found), own.max_priority) if found else None
 
     def refusal(self, namespace: str, labels: Mapping[str, str], virtual_cluster: str, priority: int) -> str:
-        """The reason for refusing a pod this priority in this virtual cluster; "" if it may have it.
+        """The reason to refuse a pod of this priority in this virtual cluster; "" if it is allowed.
 
         An opportunistic pod, too, has to name a virtual cluster that its namespace may use.
         Cost O(selectors of the virtual cluster).
@@ -368,7 +367,7 @@ USER_KEYS = (
 
 
 def read_opportunistic(reader: Reader, node: yaml.Node | None) -> tuple[NamespaceEntry, ...] | None:
-    """The namespaces under `opportunistic`; None if it is left out."""
+    """Read the namespaces under `opportunistic`; None if it is left out."""
     if node is None or is_null(node):
         return None
     given = OPPORTUNISTIC.given(reader, node)
@@ -392,7 +391,7 @@ def check_opportunists(reader: Reader, node: yaml.Node | None, rules: AccessRule
 
 
 def check_rights(reader: Reader, node: yaml.Node | None, rules: AccessRules) -> None:
-    """Note `rights`, which are at `node`, for namespaces that are not listed by name."""
+    """Note `rights`, at `node`, for namespaces that are not listed by name."""
     if node is None or rules.rights is Rights.CLUSTER:
         return
     if rules.access is Access.EVERYBODY:
@@ -468,7 +467,7 @@ class NamespaceReader:
         return NamespaceEntry(name, () if name else requirements, self._own_priority(given))
 
     def _own_priority(self, given: Given) -> int:
-        """The `maxPriority` of an entry, which means nothing where everybody may use the virtual cluster."""
+        """The `maxPriority` of an entry, which has no meaning where all namespaces may use the virtual cluster."""
         node = given.nodes.get("maxPriority")
         if node is None:
             return MAX_GUARANTEED_PRIORITY
@@ -493,5 +492,5 @@ class NamespaceReader:
 
 
 def _is_empty(node: yaml.Node) -> bool:
-    """True for nothing, and for an empty list or mapping."""
+    """True for an absent value, and for an empty list or mapping."""
     return is_null(node) or (isinstance(node, yaml.CollectionNode) and not node.value)

@@ -1,7 +1,7 @@
-"""Cell types -> chains: the shape of every tree under one top cell type (rules 1.1 to 1.3), and how large it may be.
+"""Builds chains from cell types: the shape of every tree under a top cell type (rules 1.1 to 1.3), within limits.
 
 A text of 300 bytes may ask for millions of cells. They are counted by arithmetic, before anything of that size is
-built: to plan one takes seconds of CPU at these limits, and minutes beyond.
+built: a plan of them takes seconds of CPU at these limits, and minutes beyond.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -104,7 +104,7 @@ def chain_below(specs: Mapping[str, CellTypeSpec], top: str) -> tuple[Chain, lis
 
 
 def split_by_pins(chain: Chain, positions: Sequence[tuple[int, ...]]) -> list[int]:
-    """By depth, the number of cells that have a pinned cell below them; each pin is at a position in the trees."""
+    """Count, by depth, the cells that have a pinned cell below them; each pin is at a position in the trees."""
     return [
         len({position[: depth + 1] for position in positions if len(position) > depth + 1})
         for depth in range(len(chain.types))
@@ -149,7 +149,7 @@ class CellTypes:
             self.broken.add(name)
 
     def _refuse_cycles(self) -> None:
-        """Note each cycle once, at the type where a walk through the file first meets it, and call its types broken."""
+        """Note each cycle once, at the type where a walk through the file first meets it, and mark its types broken."""
         done: set[str] = set()
         for start in list(self.specs):
             walk: dict[str, None] = {}

@@ -11,21 +11,21 @@ T = TypeVar("T")
 
 
 class NodeChange(msgspec.Struct, frozen=True):
-    """A node that is configured otherwise, and how, in words."""
+    """A node whose configuration changed, with the change in words."""
 
     node: str
     what: str
 
 
 class CellTypeChange(msgspec.Struct, frozen=True, rename="camel"):
-    """A cell type that is defined otherwise, and how, in words."""
+    """A cell type whose definition changed, with the change in words."""
 
     cell_type: str
     what: str
 
 
 class NamedChanges(msgspec.Struct, Generic[T], frozen=True):
-    """Things with names: new ones, lost ones and changed ones, each list ascending."""
+    """Added, removed and changed names, each list ascending."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Shape(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SettingChange(msgspec.Struct, frozen=True, rename="camel"):
-    """One value that is no cell: a setting of the service, a rule of how pods are read, a SKU type, a key of a VC.
+    """One changed value that is not a cell: a setting of the service, a rule of pods, a SKU type, a key of a VC.
 
     `key` is spelled as in the file; `old` and `new` are JSON values, None where there is none.
     """
@@ -62,7 +62,7 @@ class SettingChange(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Changes(msgspec.Struct, frozen=True, rename="camel"):
-    """Everything that differs between two configurations.
+    """All differences between two configurations.
 
     Attributes
     ----------

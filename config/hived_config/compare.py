@@ -1,4 +1,4 @@
-"""Two configurations -> their differences, in the words of the file and of the field."""
+"""Compares two configurations, in the words of the file and of the field."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -88,7 +88,7 @@ def _level(topology: Topology, chain: Chain, level: int) -> tuple[int, int]:
 
 
 def compare_nodes(old: Nodes, new: Nodes) -> NamedChanges[NodeChange]:
-    """The nodes that were added, removed and changed, by name."""
+    """List the added, removed and changed nodes by name."""
     before, after = old.cells, new.cells
     differing = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
     renamed = _renamed_cells(before, after, differing)
@@ -109,7 +109,7 @@ def is_reordered(old: Nodes, new: Nodes) -> bool:
 def _renamed_cells(
     old: dict[str, list[NodeCell]], new: dict[str, list[NodeCell]], differing: Sequence[str]
 ) -> dict[tuple[str, str], str]:
-    """(chain, address above nodes) -> its new address, if most of the nodes below it are now below that one.
+    """Map (chain, address above nodes) to its new address, if most of the nodes below it are now below that one.
 
     Cells without an address are numbered, and another number is not another place.
     """
@@ -125,7 +125,7 @@ def _renamed_cells(
 
 
 def _explain(old: Sequence[NodeCell], new: Sequence[NodeCell], renamed: dict[tuple[str, str], str]) -> str:
-    """The differences of a node, a clause for each chain that it was or is in."""
+    """Describe the changes of a node, a clause for each of its chains, old and new."""
     if len(old) == len(new) == 1:
         return ", ".join(_explain_cell(old[0], new[0], renamed))
     clauses = []
@@ -258,7 +258,7 @@ def _explain_cell_type(old: CellTypeSpec, new: CellTypeSpec) -> Iterable[str]:
 
 
 def _cell_counts(topology: Topology) -> dict[str, int]:
-    """Cell type -> number of physical cells; chains ascending, each from the top downwards."""
+    """Map each cell type to its number of physical cells; chains ascending, each from the top downwards."""
     counts: dict[str, int] = {}
     for chain, forest in zip(topology.chains, topology.forests, strict=False):
         for level in range(chain.top_level, 0, -1):
@@ -268,7 +268,7 @@ def _cell_counts(topology: Topology) -> dict[str, int]:
 
 
 def _pinned_cells(topology: Topology) -> dict[str, tuple[object, ...]]:
-    """Pinned cell id -> its hardware: chain, type, its leaves' nodes and devices. Addresses do not count."""
+    """Map each pinned cell id to its hardware: chain, type, its leaves' nodes and devices. Addresses do not count."""
     arrays = topology.arrays
     pinned: dict[str, tuple[object, ...]] = {}
     for pinned_id, cell in topology.pinned_cells.items():
@@ -284,7 +284,7 @@ def _pinned_cells(topology: Topology) -> dict[str, tuple[object, ...]]:
 
 
 def _virtual_clusters(configuration: Configuration, topology: Topology) -> dict[str, tuple[object, ...]]:
-    """VC -> everything that the file says of it: preassigned cells in file order, pins, other keys."""
+    """Map each VC to its whole configuration: preassigned cells in file order, pins, other keys."""
     types = topology.arrays.chain_level
     clusters: dict[str, tuple[object, ...]] = {}
     for name, vc in topology.vc_index.items():
@@ -303,7 +303,7 @@ def _type_of_level(topology: Topology, chain_level: int) -> str:
 
 
 def _shapes(topology: Topology) -> dict[tuple[str, str], int]:
-    """(VC, dotted type) -> number of guaranteed cells of the type; VCs and chains ascending, then downwards."""
+    """Map (VC, dotted type) to the number of guaranteed cells of the type; VCs and chains ascending, then downwards."""
     found: dict[tuple[int, int, int], int] = {}
     for forest in topology.forests:
         if forest.vc == NO_CELL:
@@ -333,7 +333,7 @@ def _compare_settings(old: Configuration, new: Configuration) -> list[SettingCha
 
 
 def _compare_keys(old: Configuration, new: Configuration) -> list[SettingChange]:
-    """The keys beside cells that differ, of the VCs that both configurations have; VCs ascending."""
+    """Compare the keys beside cells of the VCs that both configurations have; VCs ascending."""
     changes = []
     for vc in sorted(old.cluster.virtual_clusters.keys() & new.cluster.virtual_clusters.keys()):
         before, after = _keys_of(old, vc), _keys_of(new, vc)

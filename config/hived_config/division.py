@@ -1,4 +1,4 @@
-"""Promises of virtual clusters, counted by cell type and by level of each chain; cell types as people name them."""
+"""Counts the promises of virtual clusters by cell type and level, and resolves cell types as users write them."""
 
 from collections.abc import Collection, Iterator, Mapping
 
@@ -158,7 +158,7 @@ def _divide(chain: Chain, claims: _Claims, tops: tuple[str, ...]) -> DividedChai
 
 
 def _split_counts(chain: Chain, needed: list[int], pins: list[PinnedCell]) -> list[int]:
-    """By depth, how few cells can be split: all above pinned cells are, others only where cells below are needed."""
+    """The fewest cells to split, by depth: all above pinned cells, others only where cells below are needed."""
     split = split_by_pins(chain, [pin.position for pin in pins])
     for depth in range(chain.leaf_depth - 1, -1, -1):
         below = needed[depth + 1] + split[depth + 1]
@@ -195,7 +195,7 @@ def counts_of(cluster: ClusterSpec, vc: str) -> dict[CellTypePlace, int]:
 
 
 def resolve(cluster: ClusterSpec, cell_type: str) -> Promise:
-    """The cell type of a path, or of its last part alone; the promise is of 0 cells.
+    """Resolve a path, or its last part alone, to its cell type; the promise is of 0 cells.
 
     Raises UserError for a type that is unknown, or of several chains.
     """

@@ -1,4 +1,4 @@
-"""YAML text -> a tree of nodes that keeps every scalar as it was written; mistakes, with their places.
+"""Composes YAML text into a tree of nodes that keeps every scalar as written, and reports mistakes with their places.
 
 YAML 1.1 would turn the node name `no` into False, `010` into 8 and `12:30:45` into a number. Only the schema knows
 where text is wanted and where a number is, so nothing is resolved here: a scalar keeps its text and whether it was
@@ -21,7 +21,7 @@ from hived.values.errors import UserError
 
 
 class Mistake(msgspec.Struct, frozen=True):
-    """One thing wrong in one file.
+    """One mistake in one file.
 
     `line` counts from 1 and is 0 when the file has no such place (it is missing, or not text). `path` is the place in
     the document, such as `physicalCluster.physicalCells[3].cellAddress`; it is empty for the document itself. A warning
@@ -104,7 +104,7 @@ class Composer(yaml.CBaseLoader):
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """Switch the cyclic garbage collector off: it would walk hundreds of thousands of live nodes again and again."""
+    """Pause the cyclic garbage collector, which would walk hundreds of thousands of live nodes again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -173,7 +173,7 @@ def compose_all(text: str, file: str, first_line: int = 0) -> list[yaml.Node]:
 
 @contextmanager
 def _mistakes_of(text: str, file: str, first_line: int) -> Iterator[None]:
-    """Errors of the parser become ConfigError."""
+    """Turn errors of the parser into ConfigError."""
     try:
         yield
     except TooManyNodesError as error:

@@ -1,4 +1,4 @@
-"""A configuration file -> `ClusterSpec` and `Settings`, or `ConfigError` with every mistake in it."""
+"""Loads a configuration file into `ClusterSpec` and `Settings`, or raises `ConfigError` with every mistake in it."""
 
 import os
 from collections.abc import Mapping
@@ -134,7 +134,7 @@ def load(path: str | Path, lenient: bool = False, environ: Mapping[str, str] | N
 def load_text(
     text: str, file: str, lenient: bool = False, environ: Mapping[str, str] | None = None, most_nodes: int = MAX_NODES
 ) -> Configuration:
-    """As `load`, for the text of a file; messages name it `file`. It may have at most so many nodes of YAML."""
+    """Load the text of a file, as `load`; messages name it `file`. It may have at most so many nodes of YAML."""
     with gc_paused():
         reader = open_configuration(text, file, lenient, most_nodes)
         cluster, settings, rules, certify, names, noted = _read(reader, os.environ if environ is None else environ)
@@ -145,7 +145,7 @@ def load_text(
 
 
 def load_cluster(path: str | Path, lenient: bool = False) -> ClusterSpec:
-    """The cluster of a configuration file; as `load`."""
+    """Load the cluster of a configuration file, as `load`."""
     return load(path, lenient).cluster
 
 

@@ -1,8 +1,8 @@
-"""The names of nodes in a configuration, judged: names that no Kubernetes node can have, and generated names.
+"""Checks the names of nodes in a configuration: names that no Kubernetes node can have, and generated names.
 
 A cell at node level is bad until a node of its name joins. So a misspelt name, or the running index that stands for a
-name, quietly costs its virtual cluster a node for ever. A file that has worked may have such names: they are warnings
-here, and a plan or a push refuses the ones that it would add.
+name, quietly costs its virtual cluster a node for ever. A working file may have such names, so they are warnings here;
+a plan or a push refuses new ones.
 """
 
 import re
@@ -27,7 +27,7 @@ _NUMBER = re.compile(r"[0-9]+", re.ASCII)
 
 
 class GeneratedNames(msgspec.Struct, frozen=True):
-    """Nodes without written names: they are called `start` to `stop` - 1. `line` is where they begin."""
+    """Nodes without written names: they are called `start` to `stop` - 1. `line` is the first one's."""
 
     start: int
     stop: int
@@ -69,7 +69,7 @@ def is_possible(name: str) -> bool:
 
 
 def made_possible(name: str) -> str:
-    """The possible name that is nearest to an impossible one, such as dgx-3 for DGX_3; "" if there is none."""
+    """The possible name nearest to an impossible one, such as dgx-3 for DGX_3; "" if there is none."""
     parts = (part.strip("-") for part in _ODD.sub("-", name.lower()).split("."))
     nearest = ".".join(filter(None, parts))
     return nearest if is_possible(nearest) else ""

@@ -46,7 +46,7 @@ def open_configuration(text: str, file: str, lenient: bool, most_nodes: int = MA
 
 
 def is_plainly_own(text: str) -> bool:
-    """True if the text is no OpenPAI file for sure, told without composing it; False if it may be one.
+    """True if the text is certainly no OpenPAI file, without composing it; False if it may be one.
 
     YAML spells a key in other letters than its own only with the backslashes of double quotes.
     """

@@ -1,4 +1,4 @@
-"""`physicalCells`: reads each entry as a tree and checks names that no two cells share (rules 1.3, 1.5 to 1.7, 1.14).
+"""Reads `physicalCells`: each entry as a tree, with checks of unique names (rules 1.3, 1.5 to 1.7, 1.14).
 
 Generated children stay unwritten: a subtree is only ever counted, and the device indices and node names it stands for
 are kept as ranges. Children that equal the generated ones are dropped. So a file written down to its GPUs gives the
@@ -332,7 +332,7 @@ class PhysicalCells:
         return PhysicalCellSpec(top, cell.address, cell.pinned_cell_id, cell.children)
 
     def may_have_chain(self, name: str) -> bool:
-        """True if an entry is of that chain, or may be meant to be: the note at the entry explains it."""
+        """True if an entry has that chain, or may be meant to: the note at the entry explains it."""
         is_defined = name in self._types.names or not self._types.is_given
         return name in self._named_chains or (not self.is_complete and is_defined)
 
@@ -341,7 +341,7 @@ class PhysicalCells:
         return pin_id in self.pins or pin_id in self._inventory.lost_pins or not self.cells
 
     def _refuse_equal_tops(self, items: list[yaml.Node]) -> None:
-        """Top-level cells above node level are told apart by their address within a chain."""
+        """Note top-level cells above node level that share an address within a chain."""
         for name, chain in self.chains.items():
             if chain.node_depth > 0:
                 tops = [(i, cell, items[i]) for i, cell in enumerate(self.cells) if cell.cell_type == name]
@@ -352,7 +352,7 @@ class PhysicalCells:
         return self._skus.resource_of(chain.types[-1]) or chain.name
 
     def _refuse_nodes_twice(self) -> None:
-        """A node may be in several chains, once in each, if no device of a resource is in two of them."""
+        """Note a node that is twice in a chain, or has a device of a resource in two chains."""
         for name, cells in self._inventory.nodes.items():
             first_in: dict[str, NodeCell] = {}
             devices: dict[str, Devices] = {}
@@ -382,7 +382,7 @@ class PhysicalCells:
                 furthest, owner = stop, node
 
     def _refuse_generated_nodes_twice(self) -> None:
-        """Generated nodes are named by numbers, which may also be given, or generated in another chain."""
+        """Note names of generated nodes, which are numbers, that are also written or generated in another chain."""
         by_numbers: dict[str, list[GeneratedNodes]] = {}
         for nodes in sorted(self._inventory.generated, key=lambda each: each.start):
             apart = by_numbers.setdefault(self._numbers(nodes.chain), [])

@@ -1,7 +1,7 @@
 """Kubernetes' quantities, such as "1500m", "4Gi", "1e3" and 2, as numbers.
 
-All of hived reads them here. They are exact, so that sums and comparisons are. Anybody may write one, so reading takes
-All of hived reads them here. They are exact, so that sums and comparisons are. Reading takes microseconds, whatever
+All of hived reads them here. They are exact, so that sums and comparisons are. Users write them, so reading takes
+microseconds, whatever the text.
 """
 
 import re
@@ -25,7 +25,7 @@ _SCALES |= {f"{prefix}i": Fraction(1024) ** power for power, prefix in enumerate
 
 
 def is_quantity(given: object) -> bool:
-    """Does Kubernetes take this for a quantity? It may be negative."""
+    """True if Kubernetes accepts this as a quantity, which may be negative."""
     return not isinstance(given, str) or _QUANTITY.fullmatch(given) is not None
 
 

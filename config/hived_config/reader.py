@@ -1,8 +1,8 @@
-"""The one reader of documents: typed values of YAML nodes, every mistake noted with its place, and reading goes on.
+"""Reads documents: typed values of YAML nodes. Every mistake is noted with its place, and reading continues.
 
-`Reader` reads the nodes of one document. A kind of value (`ValueKind`) says how it is read, and how editors and people
-see it. A `Record` states the keys of one mapping: values are taken by it, and the JSON schema and the tables of the
-reference are made of it. Patterns are written in the part of regular expressions that Python and editors share.
+`Reader` reads the nodes of one document. A kind of value (`ValueKind`) defines its reading and its description for
+editors and people. A `Record` states the keys of one mapping: it reads the values, and the JSON schema and the tables
+of the reference are made of it. Patterns use the part of regular expressions that Python and editors share.
 
 Places are not tracked while reading. A mistake holds its node, and the path of a node is looked up only for a report.
 So a correct file pays nothing for good messages.
@@ -62,7 +62,7 @@ def closest(name: str, known: Collection[str]) -> str:
 
 
 def shorten(text: str, limit: int = 60) -> str:
-    """Text as messages quote it: on one line, and not longer than a line."""
+    """Shorten text for a message to one line of usual length."""
     quoted = repr(text)
     return quoted if len(quoted) <= limit else quoted[: limit - 4] + "...'"
 

@@ -1,13 +1,12 @@
-"""The configuration's keys for people and for editors: tables of the reference, and the JSON schema (draft 7).
+"""Describes the configuration's keys for people and editors: tables of the reference, and the JSON schema (draft 7).
 
-On a page, a table stands between `<!-- keys: NAME -->` and `<!-- end of keys -->`, where NAME is `document` or one of
-a mapping inside it; everything else on the page is left as it is. `python -m hived_config.reference PAGE` brings
-the tables of a page up to date.
+On a page, a table stands between `<!-- keys: NAME -->` and `<!-- end of keys -->`, where NAME is `document` or a
+mapping inside it; everything else on the page is left as it is. `python -m hived_config.reference PAGE` updates the
+tables of a page.
 
-The schema judges keys and kinds of values one by one; whether cells exist, fit and are given once is for the loader to
-say. Every file that the loader accepts is valid here, too: names may look like numbers (`cellAddress: 4`), and a key
-without a value counts as left out. Beside the words of JSON schema, `x-default` is a default that is no value but a
-rule.
+The schema checks keys and kinds of values one by one; the loader checks that cells exist, fit and are given once. Every
+file that the loader accepts is valid here, too: names may look like numbers (`cellAddress: 4`), and a key without a
+value counts as left out. Beside the words of JSON schema, `x-default` is a default that is a rule, not a value.
 """
 
 import re
@@ -51,7 +50,7 @@ _MARKED = re.compile(r"(<!-- keys: (\w+) -->\n).*?(<!-- end of keys -->)", re.DO
 
 
 def refresh(page: str) -> str:
-    """The page with its tables as the records have them. Raises UserError for a table that none of them is."""
+    """Update the tables of a page from the records. Raises UserError for a table without a record."""
 
     def marked(match: re.Match[str]) -> str:
         return f"{match[1]}{table(match[2])}\n{match[3]}"
@@ -88,7 +87,7 @@ def _written(value: Any) -> str:
 
 
 def main(pages: list[str]) -> None:
-    """Bring the tables of these pages up to date."""
+    """Update the tables of these pages."""
     for page in map(Path, pages):
         page.write_text(refresh(page.read_text(encoding="utf-8")), encoding="utf-8")
 

@@ -1,6 +1,4 @@
-"""Rules of pods: how those are read that do not ask in HiveD's own words, how long they may take to leave, which may be
-moved, and how jobs wait in queues.
-"""
+"""Rules of pods: requests in other dialects, grace periods, moves, and the queues of jobs."""
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
@@ -126,7 +124,7 @@ START_S = 600
 
 
 class QueuePolicy(Enum):
-    """The order of a queue: ours, or those of Kube Queue."""
+    """The order of a queue: hived's, or Kube Queue's."""
 
     HIVED = "hived"
     PRIORITY = "Priority"
@@ -230,7 +228,7 @@ SCHEDULER_NAMES = ("hived", "hived-{vc}", "hivedscheduler-ds-{vc}")
 
 
 class Foreign(Enum):
-    """The treatment of devices that pods use without having got them from hived."""
+    """The treatment of devices that pods use without an allocation by hived."""
 
     OCCUPY = "occupy"
     IGNORE = "ignore"
@@ -333,19 +331,19 @@ class PodRules(msgspec.Struct, frozen=True):
         return [resource for resource in means if self.foreign(resource) is Foreign.REFUSE]
 
     def serves(self, scheduler_name: str, virtual_clusters: Iterable[str]) -> bool:
-        """True if a pod with this schedulerName is for us."""
+        """True if a pod with this schedulerName is scheduled by hived."""
         return scheduler_name in names_for(self.scheduler_names, virtual_clusters)
 
 
 def names_for(scheduler_names: Iterable[str], virtual_clusters: Iterable[str]) -> list[str]:
-    """The names, each once; one with {vc} for each virtual cluster, in lower case as `hived submit` has it."""
+    """The schedulerNames, each once; one with {vc} for each virtual cluster, in lower case as in `hived submit`."""
     vcs = [vc.lower() for vc in virtual_clusters]
     named = [[name.replace("{vc}", vc) for vc in vcs] if "{vc}" in name else [name] for name in scheduler_names]
     return list(dict.fromkeys(name for names in named for name in names))
 
 
 def read_pod_rules(given: Given, types: CellTypes) -> PodRules:
-    """The rules that stand in the document itself; the others stand with cells and virtual clusters."""
+    """Read the rules in the document itself; the others stand with cells and virtual clusters."""
     return PodRules(
         scheduler_names=_read_scheduler_names(given),
         priority_classes=given.value("priorityClasses", {}),
@@ -359,7 +357,7 @@ def read_pod_rules(given: Given, types: CellTypes) -> PodRules:
 
 
 def check_foreign(reader: Reader, node: yaml.Node | None, rules: PodRules, cluster: ClusterSpec) -> None:
-    """Warn of resources under `foreignDevices` that no leaf cell type means: nothing follows from them."""
+    """Warn of resources under `foreignDevices` that no leaf cell type means: they have no effect."""
     known = set(rules.resources_in(cluster).values())
     for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
         name = getattr(key, "value", "")

@@ -1,4 +1,4 @@
-"""The server's settings: file, environment, defaults (rule 1.12); the keys `rules` (rule 18.1) and `certify`."""
+"""The server's settings from file, environment and defaults (rule 1.12); the keys `rules` (rule 18.1) and `certify`."""
 
 import os
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ MOST_DAYS = 366
 
 
 class OnFailure(Enum):
-    """The answer to a certificate that says a promise would be broken."""
+    """The response to a certificate that predicts a broken promise."""
 
     REFUSE = "refuse"
     WARN = "warn"
@@ -153,7 +153,7 @@ CERTIFY_KEY = Key(
 
 
 class PreemptBy(Enum):
-    """The component that makes the victims of a preemption leave."""
+    """The component that evicts the victims of a preemption."""
 
     SERVICE = "service"
     KUBE_SCHEDULER = "kube-scheduler"
@@ -174,7 +174,7 @@ class BorrowedResources(Enum):
 
 
 class WaitingMessages(Enum):
-    """The words that tell why a pod waits: the sentence of its certificate, or HiveD's own message before it."""
+    """The form of waiting messages: the sentence of a pod's certificate, or HiveD's own message before it."""
 
     EXPLAINED = "explained"
     HIVED = "hived"
@@ -292,12 +292,12 @@ SETTING_KEYS = (
 
 
 def config_path(environ: Mapping[str, str]) -> Path:
-    """Where the configuration file is: ${CONFIG}, else hivedscheduler.yaml in the working directory."""
+    """The path of the configuration file: ${CONFIG}, else hivedscheduler.yaml in the working directory."""
     return Path(environ.get("CONFIG") or "hivedscheduler.yaml")
 
 
 def read_settings(given: Given, environ: Mapping[str, str]) -> Settings:
-    """The settings that a document gives; missing ones come from `environ`."""
+    """Read the settings of a document; missing ones come from `environ`."""
     defaults = {
         "kubeApiServerAddress": environ.get("KUBE_APISERVER_ADDRESS", ""),
         "kubeConfigFilePath": _default_kube_config(environ),

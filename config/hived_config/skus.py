@@ -1,6 +1,6 @@
-"""`skuTypes` -> `SkuTypeSpec`: the devices, CPUs and memory of one leaf cell when a job is turned into pods (rule 1.4).
+"""Reads `skuTypes`: the devices, CPUs and memory of one leaf cell when a job is turned into pods (rule 1.4).
 
-And by which device resource and node labels pods of other dialects mean it.
+Each also has the device resource and node labels by which pods of other dialects choose it.
 """
 
 import re
@@ -119,7 +119,7 @@ SKU_TYPES = MapOf("SKU types by name", SKU_TYPE)
 
 
 def read_sku_types(reader: Reader, node: yaml.Node | None, types: CellTypes) -> SkuTypes:
-    """The SKU types of a file. One that names no leaf cell type is only warned of: nothing will use it."""
+    """Read the SKU types of a file; one that names no leaf cell type is unused, and only a warning."""
     skus = SkuTypes()
     by_key: dict[str, dict[str, Any]] = {
         "resource": skus.resources, "deviceClass": skus.device_classes, "nodeLabels": skus.node_labels

@@ -1,4 +1,4 @@
-"""`virtualClusters` -> `VirtualClusterSpec`s, and whether the promised cells exist (rules 1.8 to 1.11)."""
+"""Reads `virtualClusters` into `VirtualClusterSpec`s, and checks that the promised cells exist (rules 1.8 to 1.11)."""
 
 from enum import Enum
 from typing import Any
@@ -63,7 +63,7 @@ PINNED_CELL = Record(
 
 
 class Placement(Enum):
-    """Where the gangs of a virtual cluster are placed."""
+    """The placement policy for gangs of a virtual cluster."""
 
     TOPOLOGY = "topology"
     PACKED = "packed"
@@ -181,7 +181,7 @@ class VirtualClusters:
         )
 
     def _may(self, given: Given, key: str) -> bool:
-        """True if a key of the better rules is; noted where the file has other rules (rules 18.3 and 18.4)."""
+        """True if a key of the better rules may be used; noted where the file has other rules (rules 18.3 and 18.4)."""
         is_true = bool(given.value(key))
         if is_true and self._decides_by is Rules.HIVED:
             expected = f"{key} only in a file with rules: 2 at its top, or no such key"

@@ -1,1 +1,1 @@
-"""Configurations generated from facts about machines, and files kept up to date with machines that come and go."""
+"""Generates configurations from facts about machines, and keeps files up to date as machines come and go."""

@@ -1,4 +1,4 @@
-"""Machines -> trees of cells, all cells of one type with equally many children of one type.
+"""Arranges machines in trees of cells, all cells of one type with equally many children of one type.
 
 A group of machines is one cell only as far as its parts are alike: a block with two racks of four nodes and one of
 three becomes a cell of two racks and another one of the third. Machines of several products in one rack become a cell
@@ -100,7 +100,7 @@ def trees_of(machines: Iterable[Machine], levels: Sequence[str], pads: bool) -> 
 
 
 def _grouped(placed: list[Placed], depth: int, level: str, padding: Names | None) -> list[Placed]:
-    """Put cells of the same group at `depth` into one cell for each shape; cells in no group stay as they are."""
+    """Join cells of the same group at `depth` into one cell for each shape; cells in no group stay as they are."""
     buckets: dict[tuple[tuple[str, ...], Shape], list[Cell]] = {}
     kept: list[Placed] = []
     for groups, cell in placed:

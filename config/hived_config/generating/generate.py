@@ -1,4 +1,4 @@
-"""Machines -> a configuration as people like to read it: types and nodes on one line each."""
+"""Generates a configuration from machines, in the usual layout: types and nodes on one line each."""
 
 import re
 from collections import Counter
@@ -43,7 +43,7 @@ def _device_cells(shape: Shape, devices: Sequence[int]) -> tuple[NewCell, ...]:
 
 
 def sku_lines(machines: Sequence[Machine], names: TypeNames) -> Iterator[str]:
-    """A line for each product: the least that a device's share of CPUs and memory is on any of its machines."""
+    """A line for each product: the least share of CPUs and memory of a device on any of its machines."""
     by_product: dict[str, list[Machine]] = {}
     for machine in machines:
         by_product.setdefault(machine.product, []).append(machine)
@@ -128,7 +128,7 @@ def vc_lines(shared: Mapping[str, Iterable[Allotment]], names: TypeNames) -> Ite
 
 
 def namespaces_of(vc: str) -> list[str]:
-    """The namespaces that may use a virtual cluster at first: the one that commands create pods in, and its own."""
+    """The first namespaces of a virtual cluster: the one that commands create pods in, and its own."""
     own = _OTHER.sub("-", vc.lower())[:63].strip("-")
     return list(dict.fromkeys(name for name in (DEFAULT_NAMESPACE, own) if name))
 

@@ -59,7 +59,7 @@ def read_layout(
     with_cpus: bool = False,
     levels: Sequence[str] = (),
 ) -> FoundMachines:
-    """The workers of a layout, by name; workers without devices are left out, or become cells of one CPU each.
+    """Read the workers of a layout, by name; workers without devices are left out, or become cells of one CPU each.
 
     A machine stands in the groups that its own keys say, named as the `levels`: OpenPAI ignores keys such as `rack`.
 
@@ -122,7 +122,7 @@ def _read_sku(reader: Reader, node: yaml.Node) -> _Sku:
 
 
 def _read_memory(reader: Reader, node: yaml.Node) -> float:
-    """Memory in MiB; a number without a unit is GiB, as authors of old layouts meant it."""
+    """Read memory in MiB; a number without a unit is GiB, as authors of old layouts meant it."""
     text = reader.text(node, _MEMORY)
     value = quantity(text.removesuffix("B") if text.endswith(("GB", "MB", "TB")) else text)
     if value is None:
@@ -134,7 +134,7 @@ def _read_memory(reader: Reader, node: yaml.Node) -> float:
 def _read_worker(
     reader: Reader, node: yaml.Node, skus: Mapping[str, _Sku], levels: Sequence[str]
 ) -> tuple[str, _Sku, tuple[str, ...]] | None:
-    """Name, type and groups of a machine; None if it is no worker, or has a mistake."""
+    """Read name, type and groups of a machine; None if it is no worker, or has a mistake."""
     fields = {name: value for name, _, value in reader.fields(node, _MACHINE)}
     hostname = name_text("the name of the machine, which is that of its node")
     name = required(reader, node, fields, "hostname", hostname)

@@ -1,4 +1,4 @@
-"""Facts about a machine, whatever the source, the orders that all sources share, and names of cell types.
+"""Facts about a machine from any source, the orders that all sources share, and names of cell types.
 
 Products and labels become names: `NVIDIA-A100-SXM4-80GB` becomes `A100`, `example.com/rack` `RACK`. A name has neither
 dots, which separate types in paths, nor slashes.
@@ -65,14 +65,14 @@ class Machine:
 
 
 class FoundMachines(msgspec.Struct, frozen=True):
-    """The machines that a source tells of, and notes on them for people."""
+    """The machines of a source, and notes on them for people."""
 
     machines: tuple[Machine, ...]
     notes: tuple[str, ...] = ()
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
-    """Sorts names as people do: node-2 before node-10."""
+    """Sort key of names in natural order: node-2 before node-10."""
     parts = _DIGITS.split(name)
     return (*((0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts if part), (-1, 0, name))
 
@@ -127,7 +127,7 @@ def short_name(product: str) -> str:
 
 
 def leaf_names(products: Iterable[str], given: Mapping[str, str], prefix: str = "") -> dict[str, str]:
-    """A name for the leaf cells of each product: as `given`, else short, or in full where short ones are alike.
+    """Name the leaf cells of each product: as `given`, else short, or in full where short names are alike.
 
     Raises UserError for a given name, or a prefix, that cannot be one; for a name that is given twice, or for a product
     that there is not.
@@ -152,13 +152,13 @@ def leaf_names(products: Iterable[str], given: Mapping[str, str], prefix: str = 
 
 
 def level_names(labels: Iterable[str]) -> tuple[str, ...]:
-    """Names of the cells that stand for groups by these labels, each its own."""
+    """Name the cells that stand for groups by these labels, each its own."""
     used = Names(["NODE"])
     return tuple(used.new(_ODD.sub("-", label.rsplit("/", 1)[-1]).strip("-").upper() or "GROUP") for label in labels)
 
 
 class Names:
-    """Names that are given out once; the second to ask gets a number."""
+    """Names that are given out once; a repeated name gets a number."""
 
     def __init__(self, used: Iterable[str] = ()) -> None:
         self._used = set(used)

@@ -1,4 +1,4 @@
-"""Kubernetes nodes -> machines. A node is the mapping that the API server sends as JSON; any field may be absent."""
+"""Turns Kubernetes nodes into machines. A node is the JSON of the API server as a mapping; any field may be absent."""
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -97,7 +97,7 @@ def machines_of(nodes: Iterable[Mapping[str, Any]], reading: Reading | None = No
 
 
 def absent_resources(nodes: Iterable[Mapping[str, Any]], reading: Reading) -> Iterator[str]:
-    """A note on named resources that no node has, with the resources that nodes have."""
+    """Note named resources that no node has, with the resources that nodes have."""
     if reading.resources == Reading().resources:
         return
     has = {resource for node in nodes for resource in _devices(node.get("status") or {}, reading.resources)}
@@ -106,7 +106,7 @@ def absent_resources(nodes: Iterable[Mapping[str, Any]], reading: Reading) -> It
 
 
 def _devices(status: Mapping[str, Any], named: Collection[str]) -> dict[str, tuple[str, str]]:
-    """Capacity and allocatable amount of the device resources of a node: those `named`, and those that look so."""
+    """Capacity and allocatable amount of the device resources of a node: the `named` ones, and likely ones."""
     capacity, allocatable = status.get("capacity") or {}, status.get("allocatable") or {}
     found = {}
     for resource in dict.fromkeys((*capacity, *allocatable)):
@@ -186,7 +186,10 @@ def _weight(resource: str) -> float:
 
 
 def parse_selector(text: str) -> list[Requirement]:
-    """The requirements of a selector, all of which have to hold; KEY!=VALUE also without the key. Raises UserError."""
+    """Parse a selector into requirements that all have to hold.
+
+    KEY!=VALUE also holds without the key. Raises UserError.
+    """
     requirements = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         match = _TERM.fullmatch(part)

@@ -1,4 +1,4 @@
-"""Dividing cells among virtual clusters by shares: whole nodes, and whole larger cells wherever a share covers them.
+"""Divides cells among virtual clusters by shares: whole nodes, and whole larger cells wherever a share covers them.
 
 Each product is divided by itself, over all of its chains together: a shortage of a virtual cluster in one chain is made
 up for in the next. Rounding goes by the largest remainder.
@@ -25,7 +25,7 @@ class Shares(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, written: Sequence[str]) -> "Shares":
-        """From `NAME=SHARE`s: all percentages (`60%`), whose rest nobody has, or all weights (`3`).
+        """Parse `NAME=SHARE`s: all percentages (`60%`), with the rest left over, or all weights (`3`).
 
         Raises UserError for anything else; nothing written is a virtual cluster `default` with everything.
         """
@@ -62,7 +62,7 @@ class Allotment(msgspec.Struct, frozen=True):
 
 
 def allotted(tops: Sequence[Cell], shares: Shares) -> tuple[dict[str, list[Allotment]], list[str]]:
-    """The share of each virtual cluster, chain by chain in the order of `tops`, and notes on cells left over."""
+    """Allot each virtual cluster its share, chain by chain in the order of `tops`, with notes on cells left over."""
     chains: dict[Shape, list[Cell]] = {}
     for top in tops:
         chains.setdefault(top.shape, []).append(top)
@@ -107,7 +107,7 @@ def _real(top: Cell) -> list[Cell]:
 
 
 def _rounded(wanted: Mapping[str, Fraction], limit: int) -> dict[str, int]:
-    """Whole numbers near the wanted ones, at most `limit` together: rounded down, then up by the largest remainder."""
+    """Round the wanted numbers, at most `limit` together: rounded down, then up by the largest remainder."""
     total = min(limit, int(sum(wanted.values(), Fraction())))
     rounded: dict[str, int] = {}
     left = total
@@ -121,7 +121,7 @@ def _rounded(wanted: Mapping[str, Fraction], limit: int) -> dict[str, int]:
 
 
 def _as_large_cells(shape: Shape, tops: Sequence[Cell], nodes: Mapping[str, int]) -> dict[str, list[Allotment]]:
-    """Numbers of nodes as cells of the chain, the largest first; no cell with a placeholder inside is given away."""
+    """Turn numbers of nodes into cells of the chain, the largest first; no cell with a placeholder is given away."""
     left = dict(nodes)
     shared: dict[str, list[Allotment]] = {vc: [] for vc in nodes}
     path: tuple[Shape, ...] = ()

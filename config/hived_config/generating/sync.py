@@ -1,9 +1,9 @@
-"""The text of a configuration, kept up to date with nodes that come and go.
+"""Keeps the text of a configuration up to date as nodes come and go.
 
-A place in the file is never given up, as virtual clusters have been promised it: a node that is gone keeps its place
-until a new node of the same kind takes it. To the scheduler it is a bad cell; a placeholder is one from the beginning.
-A new node takes the place of a placeholder or of a gone node in its own group; if there is none, its chain grows by a
-tree, filled up with placeholders. Only addresses are written and trees appended: types, virtual clusters, comments and
+A place in the file is permanent, as virtual clusters have been promised it: a node that is gone keeps its place until a
+new node of the same kind takes it. To the scheduler it is a bad cell; a placeholder is one from the beginning. A new
+node takes the place of a placeholder or of a gone node in its own group; if there is none, its chain grows by a tree,
+filled up with placeholders. Only addresses are written and trees appended: types, virtual clusters, comments and
 everything else stay as they are, byte by byte. Syncing twice changes nothing the second time.
 """
 
@@ -60,7 +60,7 @@ class ChainFinder:
                 self._learnt.setdefault((machine.product, machine.resource), set()).add(leaf)
 
     def machine_at(self, place: NodePlace) -> Machine | None:
-        """The machine that has the devices of a place, None where there is none; CPUs beside devices are no machine."""
+        """The machine with the devices of a place, None if there is none; CPUs beside devices are no machine."""
         resource = self._resource(place.chain.types[-1])
         return next((each for each in self._machines.get(place.name, ()) if each.resource == resource), None)
 
@@ -71,8 +71,8 @@ class ChainFinder:
         return machine.device_count != self._devices[place.name, machine.resource]
 
     def chains_for(self, machine: Machine, labels: Mapping[str, str]) -> tuple[list[Chain], bool]:
-        """The chains whose nodes are machines of this kind, in file order, and whether they are no answer: there are
-        none, or they are of several leaf cell types.
+        """The chains whose nodes are machines of this kind, in file order, and true if they do not answer: there are
+        none, or they have several leaf cell types.
         """
         fitting = [
             chain
@@ -116,7 +116,7 @@ Newcomer = tuple[tuple[str, ...], str]
 
 
 class NewTrees(msgspec.Struct, frozen=True):
-    """New top cells; `placeholders` counts their nodes that do not exist, `left` names nodes that had no room."""
+    """New top cells; `placeholders` counts their nodes that do not exist, `left` names nodes without room."""
 
     cells: tuple[NewCell, ...]
     placeholders: int
@@ -135,13 +135,13 @@ class Growth:
                 self._devices[place.chain.name] = _copied(place.children)
 
     def trees_for(self, chain: Chain, nodes: Sequence[Newcomer]) -> NewTrees:
-        """As few trees as hold the nodes, with all nodes of one outermost group in one tree."""
+        """The fewest trees that hold the nodes, with all nodes of one outermost group in one tree."""
         self._left = []
         cells = [self._tree(chain, 0, group, own) for group, own in _divided(chain, 0, nodes)]
         return self._grown(cells)
 
     def placeholders_for(self, chain: Chain, count: int) -> NewTrees:
-        """As many trees as have `count` nodes, none of which exists."""
+        """Trees of `count` nodes that do not exist."""
         trees = -(-count // _node_count(chain, 0))
         return self._grown([self._tree(chain, 0, "", ()) for _ in range(trees)])
 
@@ -150,7 +150,7 @@ class Growth:
         return NewTrees(tuple(cells), sum(name.startswith(PLACEHOLDER) for name in names), tuple(self._left))
 
     def _tree(self, chain: Chain, depth: int, group: str, nodes: Sequence[Newcomer], path: str = "") -> NewCell:
-        """A cell at a depth with as many of the nodes as it has room for; the others are left."""
+        """A cell at a depth with as many of the nodes as fit; the others are left."""
         cell_type = "" if depth else chain.name
         path = "-".join(filter(None, (path, group)))
         if depth == chain.node_depth:
@@ -174,7 +174,7 @@ def _node_count(chain: Chain, depth: int) -> int:
 
 
 def _divided(chain: Chain, depth: int, nodes: Sequence[Newcomer]) -> list[tuple[str, Sequence[Newcomer]]]:
-    """The nodes by the cell at `depth` that each is to be in: by group, or one after the other if that is unknown."""
+    """Divide the nodes among the cells at `depth`: by group, or one after the other if that is unknown."""
     if nodes and nodes[0][0]:
         by_group: dict[str, list[Newcomer]] = {}
         for groups, name in nodes:
@@ -192,7 +192,7 @@ def node_names(cell: NewCell) -> list[str]:
 
 
 def _copied(items: yaml.SequenceNode | None) -> tuple[NewCell, ...]:
-    """The cells below a node as they are written, for other nodes like it."""
+    """Copy the cells below a node as written, for other nodes like it."""
     cells = []
     for item in items.value if items else ():
         fields = {key.value: value for key, value in item.value} if isinstance(item, yaml.MappingNode) else {}
@@ -211,9 +211,7 @@ _ADDRESS = "cellAddress"
 
 
 class Nameless:
-    """Writes names into a text. `keeps` tells of a generated name whether it is that of a node; others become
-    placeholders.
-    """
+    """Writes names into a text. `keeps` is true for a generated name of a real node; others become placeholders."""
 
     def __init__(self, text: str, names: Names, keeps: Callable[[str], bool]) -> None:
         self._text = text
@@ -279,7 +277,7 @@ def synced(
     at_least: Mapping[str, int] | None = None,
     in_use: Collection[str] = (),
 ) -> Synced:
-    """Bring the nodes of a configuration up to date.
+    """Update the nodes of a configuration.
 
     Parameters
     ----------
@@ -310,7 +308,7 @@ def synced(
 
 
 def _check(before: Configuration, after: Configuration) -> None:
-    """Nothing but physical cells may have changed."""
+    """Raise InvariantError if anything but physical cells changed."""
     old, new = before.cluster, after.cluster
     kept = ("rules", "cell_types", "virtual_clusters", "sku_types")
     if any(getattr(old, name) != getattr(new, name) for name in kept):
@@ -376,7 +374,7 @@ class _Sync:
     # ---- nodes that are not in the file
 
     def place_newcomers(self) -> None:
-        """Give every machine that the file does not have a place, or make a tree for it.
+        """Place every machine that the file does not have, or make a tree for it.
 
         A node of the file may have devices of another resource now. One with no devices of its cells stays as it is.
         """
@@ -422,7 +420,10 @@ class _Sync:
         return exact if exact and depth else chains
 
     def _vacancy(self, chain: Chain, machine: Machine) -> NodePlace | None:
-        """A place of the chain for a machine, of a placeholder before that of a gone node; None if there is none."""
+        """Find a place of the chain for a machine, of a placeholder before that of a gone node.
+
+        None if there is none.
+        """
         groups = aligned(chain, machine)
         if groups is None:
             return None
@@ -464,7 +465,7 @@ class _Sync:
         return group.address
 
     def _adopt(self, parent: NodeGroup, depth: int, name: str, chain: Chain) -> NodeGroup | None:
-        """Give a group of nothing but placeholders to a group of nodes that the file does not have yet."""
+        """Give a group of placeholders alone to a group of nodes that is new to the file."""
         for group in parent.groups:
             is_free = group not in self._renamed and (group.scalar is not None or not group.address)
             places = list(group.every_place()) if is_free else []
@@ -485,7 +486,7 @@ class _Sync:
         self.changes.append(f"{machine.name} takes the place {before} ({place.node_type})")
 
     def _grow(self, chain: Chain, machines: Sequence[Machine]) -> None:
-        """Append trees for machines that found no place, unless their group is full."""
+        """Append trees for machines without a place, unless their group is full."""
         newcomers = []
         for machine in machines:
             groups = aligned(chain, machine)

@@ -1,4 +1,4 @@
-"""The insides of machines: the output of `nvidia-smi topo -m` -> groups of devices for each node or product."""
+"""Reads the insides of machines: groups of devices for each node or product, from `nvidia-smi topo -m`."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -39,7 +39,7 @@ class Matrix(msgspec.Struct, frozen=True):
 
 
 def is_nvlink(link: str) -> bool:
-    """True for NVLink, which hides how PCIe joins two GPUs."""
+    """True for NVLink, which hides the PCIe path between two GPUs."""
     return _NVLINK.fullmatch(link) is not None
 
 
@@ -90,7 +90,7 @@ def _columns(header: str) -> list[str]:
 
 
 def _check_row(words: Sequence[str], columns: Sequence[str], gpu: int, file: str, number: int) -> None:
-    """Every link has to be one that there is, the GPU itself has to be in its own column."""
+    """Check that every link of a row is known, and that the GPU itself is in its own column."""
     if len(words) < len(columns):
         raise _error(file, number, f"{len(words)} values for GPU{gpu}", f"at least {len(columns)}, one for each column")
     for at, (word, column) in enumerate(zip(words[: len(columns)], columns, strict=True)):
@@ -111,7 +111,7 @@ def _refuse_one_way_links(rows: Sequence[Sequence[str]], file: str, first: int) 
 
 
 def _numa(affinity: Sequence[str]) -> str:
-    """Where a GPU is near to: the NUMA affinity, or else the CPU affinity."""
+    """The locality of a GPU: its NUMA affinity, or else its CPU affinity."""
     known = [word if _AFFINITY.fullmatch(word) else "" for word in affinity[:2]]
     return (known[1] if len(known) > 1 and known[1] else known[0]) if known else ""
 
@@ -131,7 +131,7 @@ Groups = list[list[int]]
 
 
 def inner_of(matrix: Matrix) -> tuple[DeviceGroups, list[str]]:
-    """The levels of a machine, lowest first, and which could not be kept and why."""
+    """The levels of a machine, lowest first, and the dropped levels with reasons."""
     count = len(matrix.links)
     notes: list[str] = []
     levels: list[tuple[str, Groups]] = []
@@ -250,7 +250,7 @@ def with_topologies(machines: Iterable[Machine], topologies: Sequence[Topology])
 
 
 def machines_of_topologies(topologies: Sequence[Topology], product: str) -> FoundMachines:
-    """The machines that topologies name, if there is nothing else to learn of them from. Raises UserError."""
+    """The machines that topologies name, if there is no other source of them. Raises UserError."""
     for topology in topologies:
         if not topology.pattern or set("*?[") & set(topology.pattern):
             found = topology.pattern or "no name"

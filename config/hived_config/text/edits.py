@@ -1,4 +1,4 @@
-"""Changes of promises, made in the text of a configuration: comments and layout stay.
+"""Changes promises in the text of a configuration; comments and layout stay.
 
 Every function takes the text of a sound file, plain or OpenPAI's. It returns the text of a sound file that differs only
 in the virtual clusters named, which is checked first. An impossible change raises UserError, which names the possible
@@ -40,7 +40,7 @@ _CELLS = "virtualCells"
 
 @gc_paused()
 def set_vc(text: str, name: str, cells: Mapping[str, int], file: str = FILE) -> str:
-    """The text with other numbers of cells for one virtual cluster, which is added if there is none of that name.
+    """Set numbers of cells of one virtual cluster, which is added if it is new; returns the text.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def set_vc(text: str, name: str, cells: Mapping[str, int], file: str = FILE) -> 
 
 @gc_paused()
 def move_cells(text: str, count: int, cell_type: str, from_vc: str, to_vc: str, file: str = FILE) -> str:
-    """The text with `count` cells of one virtual cluster given to another one; see `set_vc`. Pinned cells stay."""
+    """Move `count` cells from one virtual cluster to another; returns the text, see `set_vc`. Pinned cells stay."""
     edit = _Edit(text, file)
     for vc in (from_vc, to_vc):
         edit.refuse_unknown(vc)
@@ -96,7 +96,7 @@ def move_cells(text: str, count: int, cell_type: str, from_vc: str, to_vc: str, 
 
 @gc_paused()
 def remove_vc(text: str, name: str, file: str = FILE) -> str:
-    """The text without a virtual cluster."""
+    """Remove a virtual cluster; returns the text."""
     edit = _Edit(text, file)
     edit.refuse_unknown(name)
     edit.remove(name)
@@ -139,7 +139,7 @@ class _Edit:
         self._before = self._now = FileText(text, file)
 
     def promises(self, cells: Mapping[str, int]) -> dict[CellTypePlace, Promise]:
-        """The promises that people name, by place."""
+        """The wanted promises, by place. Raises UserError for a negative number, or a type given twice."""
         promises: dict[CellTypePlace, Promise] = {}
         for cell_type, count in cells.items():
             meant = resolve(self.cluster, cell_type)
@@ -228,7 +228,7 @@ class _Edit:
     # ---- where things are written
 
     def _find(self, parent: yaml.Node, name: str, vc: str = "") -> _Field | None:
-        """A key as it is written in a mapping; None if it is not. Raises ConfigError for an alias."""
+        """Find a key as it is written in a mapping; None if it is not. Raises ConfigError for an alias."""
         for key, value in parent.value if isinstance(parent, yaml.MappingNode) else ():
             if key.value == name:
                 if is_alias(value, key.end_mark.index):
@@ -311,7 +311,7 @@ class _Edit:
         return ConfigError([Mistake(self._now.file, line, f"{_CLUSTERS}.{vc}", found, expected)])
 
     def checked(self, wanted: Mapping[str, Mapping[CellTypePlace, int] | None]) -> str:
-        """The text, which is sound, promises each virtual cluster what is wanted, and says the same everywhere else.
+        """The text, once it is sound, promises each virtual cluster the wanted cells, and is equal everywhere else.
 
         Nodes that share an anchor may break that. None stands for a virtual cluster that shall be gone.
         """
@@ -340,7 +340,7 @@ def _values(node: yaml.Node) -> dict[str, yaml.Node]:
 
 
 def _are_apart(text: str, clusters: _Field) -> bool:
-    """Do empty lines stand between virtual clusters?"""
+    """True if empty lines stand between virtual clusters."""
     if len(clusters.items) < 2:
         return False
     start = line_start(text, int(clusters.items[-1][0].start_mark.index))

@@ -1,7 +1,7 @@
-"""Places in the text of a configuration: pieces are replaced, items of collections added and removed.
+"""Edits places in the text of a configuration: replaces pieces, adds and removes items of collections.
 
 All else stays, character by character. Block and flow style are kept as they are found, and so are comments. A comment
-behind an item goes with it, and so do lines of comments directly above, unless the item is the first one.
+behind an item is removed with it, and so are lines of comments directly above, unless the item is the first one.
 """
 
 import json
@@ -112,18 +112,18 @@ class FileText:
 
 
 def scalar(text: str, quotes: bool = False) -> str:
-    """A text as every YAML reader takes it for one: in quotes if it could be something else, or if they are wanted."""
+    """Quote a text if YAML readers could take it for something else, or if quotes are wanted."""
     is_plain = _PLAIN.fullmatch(text) and text.lower() not in _WORDS and not quotes
     return text if is_plain else json.dumps(text, ensure_ascii=False)
 
 
 def is_alias(node: yaml.Node, begin: int) -> bool:
-    """Is a node that is used at `begin` or later written before that, and only named there?"""
+    """True if a node used at `begin` or later is written before that, and only named there."""
     return bool(node.start_mark.index < begin)
 
 
 def is_flow(node: yaml.Node) -> bool:
-    """Is a collection written in brackets or braces?"""
+    """True if a collection is written in brackets or braces."""
     return isinstance(node, yaml.CollectionNode) and bool(node.flow_style)
 
 
@@ -237,7 +237,7 @@ def _skip(text: str, offset: int) -> int:
 
 
 def line_start(text: str, offset: int) -> int:
-    """Where the line of an offset begins."""
+    """The offset of the beginning of a line."""
     return text.rfind("\n", 0, offset) + 1
 
 
@@ -258,7 +258,7 @@ def _rest_of_line(text: str, offset: int) -> int | None:
 
 
 def _is_alone(text: str, offset: int) -> bool:
-    """Does nothing but blanks stand before the offset on its line?"""
+    """True if nothing but blanks stands before the offset on its line."""
     return not text[line_start(text, offset) : offset].strip()
 
 
@@ -312,7 +312,7 @@ def _behind_properties(text: str, node: yaml.Node) -> int:
 
 
 def _flow_spans(text: str, node: yaml.Node) -> list[Span]:
-    """Where the items of a collection in flow style stand, without commas."""
+    """The spans of the items of a collection in flow style, without commas."""
     spans: list[Span] = []
     offset = _flow_start(text, node)
     for item in node.value:
