@@ -302,7 +302,7 @@ class ForcedBindings:
         if error is None or count is None:
             self._failures.pop(record.uid, None)
             return False
-        # One without an answer may be written yet, until the pod has another version.
+        # A write without an answer may still succeed until the pod has another version.
         if not isinstance(error, UserError):
             record.writing = replace(record.writing, is_unanswered=True)
         if count == len(FORCE_WAITS_S):

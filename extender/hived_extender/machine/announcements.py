@@ -141,7 +141,7 @@ class Announcements:
         self._ready.clear()
         for uid in former:
             self._outbox.timers.drop((TIMER, uid))
-        # A write under way comes back to notices that nobody looks at any more.
+        # The result of a write under way goes to dropped notices.
         written, self._under_way = self._under_way, {}
         self._orphan_count += len(written)
         for notices in (one for one in former.values() if not one.is_gone):

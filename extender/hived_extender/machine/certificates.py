@@ -235,7 +235,7 @@ class GroupFacts(msgspec.Struct, frozen=True):
 
 
 class Facts(Protocol):
-    """Names and moments that the core does not know."""
+    """Names and moments unknown to the core."""
 
     def of_group(self, name: str) -> GroupFacts | None:
         """A group with cells; None if unknown."""

@@ -102,7 +102,7 @@ class ClusterNodes:
         else:
             ruled = self._nodes[name] = RuledNode.read(node)
             if self.offers.put(ruled) and self._term.core is not None:
-                # Pods that kube-scheduler has no node for, but may have now, it would ask about only if they fit.
+                # kube-scheduler would ask about pods without a node only if they fit.
                 self._retries.room_made()
         if is_gone or node.is_healthy:
             self._troubles.pop(name, None)

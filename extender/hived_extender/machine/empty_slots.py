@@ -120,7 +120,7 @@ class EmptySlots:
             return
         now = self._outbox.now.at
         at = min(each + _kept_s(group) for each in since.values())
-        # after the present stimulus, and later if a pod that waits keeps a slot
+        # after the present stimulus, and later if a waiting pod holds a slot
         delay = max(at - now, 0.0) if at > now or SUCCEEDED in since.values() else _kept_s(group)
         key = TIMER, name
         if self._outbox.timers.due_of(key) > now + delay:

@@ -202,7 +202,7 @@ def _nodes(service: Service) -> Resource[Node]:
 
 
 def _pods(service: Service) -> Resource[Pod]:
-    # Also those that are over: some gangs count their pods that succeeded.
+    # Ended pods too: some gangs count succeeded ones.
     return Resource(
         PODS,
         Pod,

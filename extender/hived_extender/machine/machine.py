@@ -2,10 +2,9 @@
 
     answer, effects = machine.handle(stimulus, now)
 
-Nothing here reads a clock, waits, starts a thread or calls the API server, so that a test is a table of stimuli and
-effects. Equal stimuli at equal moments have equal answers and effects. Facts are taken in at all times (`cache`),
-questions are answered between `Elected` and `Deposed`. Not thread-safe: `runner.Runner`
-hands in one stimulus at a time.
+Nothing here reads a clock, waits, starts a thread or calls the API server, so a test is a table of stimuli and effects.
+Equal stimuli at equal moments have equal answers and effects. Facts are taken in at all times (`cache`), questions are
+answered between `Elected` and `Deposed`. Not thread-safe: `runner.Runner` hands in one stimulus at a time.
 """
 
 import logging
@@ -66,9 +65,9 @@ log = logging.getLogger(__name__)
 
 
 class Machine:
-    """See the module.
+    """Routes each stimulus to its part and returns the answer with all effects.
 
-    `cache`, `verbs` and `announcements` may be looked at between two stimuli; `term` counts the terms of this replica.
+    `cache`, `verbs` and `announcements` may be read between two stimuli; `term` counts this replica's terms.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class Machine:
         pace: Pace | None = None,
         prover: Prover | None = None,
     ) -> None:
-        """`pace` says how soon and how often people are told of pods. `prover` proves bindings."""
+        """`pace` limits writes about each pod. `prover` proves bindings."""
         verb_settings = verb_settings or VerbSettings()
         self.term = 0
         self.interpreter, self.recorder = interpreter, recorder
@@ -129,7 +128,7 @@ class Machine:
         self._timers = self._by_timer()
 
     def _by_stimulus(self) -> dict[type[Any], Callable[[Any], Any]]:
-        """The part that handles each kind of stimulus."""
+        """The handler of each kind of stimulus."""
         return {
             stimuli.NodesListed: lambda one: self.cache.sync_nodes(one.names),
             stimuli.NodeSeen: lambda one: self.cache.node_seen(one.node, is_gone=one.is_gone),
@@ -155,7 +154,7 @@ class Machine:
         }
 
     def _by_timer(self) -> dict[str, Callable[[str, Any], None]]:
-        """The part that each kind of timer wakes."""
+        """The handler of each kind of timer."""
         return {
             **dict.fromkeys(acceptance.TIMERS, self._acceptance.time_came),
             **dict.fromkeys(emptied.TIMERS, self._acceptance.emptied.time_came),
@@ -173,18 +172,18 @@ class Machine:
 
     @property
     def due_at(self) -> float:
-        """When the next `TimeCame` is due; infinity if never."""
+        """The moment of the next `TimeCame`; infinity if none."""
         return self._outbox.timers.due_at
 
     @property
     def has_backlog(self) -> bool:
-        """Is a `TryWaiting` welcome?"""
+        """True if a `TryWaiting` has pods to try."""
         return self._retries.has_backlog
 
     def handle(self, stimulus: stimuli.Stimulus, now: Now) -> tuple[Any, tuple[Effect, ...]]:
-        """Take in a stimulus; returns the answer, which may be a UserError or `Awaits` an effect, and all effects.
+        """Handle a stimulus; returns the answer, which may be a UserError or `Awaits` an effect, and all effects.
 
-        Raises what shows a bug; the state is of no use then.
+        Raises on a bug; the state is useless then.
         """
         self._outbox.now = now
         self.cache.term.tell_time(now.wall)
@@ -196,7 +195,7 @@ class Machine:
         return answer, self._outbox.take()
 
     def _follow_up(self) -> None:
-        """Tell the parts that look at pods and gangs from outside what has become of these."""
+        """Tell news of pods and gangs to the parts that watch them."""
         for uid in self.cache.take_removed():
             self.preemptions.gone(uid)
             self.holds.quotas.forget(uid)
@@ -341,7 +340,7 @@ class Machine:
 
 
 def _tell_affected(reconfigured: stimuli.Reconfigured, cache: ClusterCache, tell: announcements.Announcements) -> None:
-    """Tell the owners of running pods what has become of them."""
+    """Announce effects of a new configuration to the owners of running pods."""
     for uids, told in reconfigured.news:
         for record in filter(None, map(cache.pods.get, uids)):
             if record.state.has_node:

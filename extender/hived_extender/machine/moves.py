@@ -1,12 +1,9 @@
-"""Groups on the move: their pods leave, and their new cells are held until the owner's controller has made new ones.
+"""Moves of groups: their pods are evicted, and new cells are held until the controller has recreated them.
 
-The steps of a plan come one after the other. Before anybody is evicted, the new cells are taken by a stand-in: a group
-without pods in Kubernetes, which nobody else can take for free. Cells that the group has itself are taken once it has
-left. When a new pod asks, the stand-in goes, and the pod's group gets the cells in the same moment. Everything ends
-without harm if something else happens than was planned: held cells are given back, and nobody else is evicted. Moves
-are not written down: a new leader knows bound pods alone, and schedules moved groups like any others.
-
-Not thread-safe.
+The steps of a plan follow each other. Before an eviction, a stand-in takes the new cells; cells of the group itself are
+taken once it has left. When a new pod asks, the stand-in gives its cells to the pod's group at once. If anything else
+happens than planned, held cells are freed and nobody else is evicted. Moves are not stored: a new leader schedules
+moved groups like any others. Not thread-safe.
 """
 
 import logging
@@ -47,7 +44,7 @@ MOVING_REASON = "its group is being moved: its new cells are free once all its o
 
 
 class _Move:
-    """An order that is being carried out. `stand_ins` hold cells."""
+    """An order under way. `stand_ins` hold cells."""
 
     def __init__(self, order: MoveOrder) -> None:
         self.order = order
@@ -59,11 +56,11 @@ class _Move:
 
     @property
     def is_over(self) -> bool:
-        """Is there nothing left to do?"""
+        """True if nothing is left to do."""
         return self.state in (DONE, GIVEN_UP)
 
     def hold(self, core: Core, number: int) -> None:
-        """Have stand-ins take the new cells. Raises UserError, and holds nothing, if they cannot be had whole."""
+        """Hold the new cells. Raises UserError, and holds nothing, unless all are free."""
         becomes = self.order.becomes
         if becomes is None or self.spec is None or self.stand_ins:
             return
@@ -74,7 +71,7 @@ class _Move:
             raise UserError(f"the new cells of {self.order.group} are not free any more", 409) from None
 
     def is_alike(self, request: PodRequest) -> bool:
-        """Does a pod ask for what the group had that has left, whatever the group is called?"""
+        """True if a pod asks for the same as the evicted group, under any group name."""
         if self.spec is None:
             return False
         mine = replace(request.spec.of_group(""), leaf_cell_count=0)
@@ -83,7 +80,7 @@ class _Move:
 
 
 class Moves:
-    """See the module."""
+    """Carries out a plan of moves, step by step."""
 
     def __init__(
         self,
@@ -92,7 +89,7 @@ class Moves:
         announcements: Announcements,
         own_grace: Callable[[PodRecord], int | None] = lambda record: None,
     ) -> None:
-        """`own_grace` has the seconds that a pod gets to leave, None for its own."""
+        """`own_grace` gives a pod's seconds to leave, None for its own."""
         self._cache, self._outbox, self._announcements = cache, outbox, announcements
         self._own_grace = own_grace
         self._asked: MovesAsked | None = None
@@ -118,7 +115,7 @@ class Moves:
         return MovingReport(state=self._state, number=self._number, who=who, vc=vc, reason=self._reason, moves=moves)
 
     def begin(self, asked: MovesAsked) -> MovingReport:
-        """Begin to carry these out. Raises UserError (409), and moves nobody, if the first step is impossible."""
+        """Begin these moves. Raises UserError (409), and moves nothing, if the first step is impossible."""
         core = self._cache.core
         if core is None:
             raise UserError("this replica does not lead", 503)
@@ -134,7 +131,7 @@ class Moves:
         return self.report()
 
     def stop(self, reason: str) -> MovingReport:
-        """Move nobody else, and give back what is held. Pods that were evicted come back like any others.
+        """Stop the moves and free held cells. Evicted pods return like any others.
 
         Returns a report of the state "none" if nothing is under way.
         """
@@ -146,7 +143,7 @@ class Moves:
     # Questions of others
 
     def refusal(self, record: PodRecord, request: PodRequest | None) -> Wait | None:
-        """Why a pod may not be placed now: its group is on its way out, and it would be kept in its old cells."""
+        """The reason not to place a pod now: its group is leaving, and would stay on its old cells."""
         names = (request.spec.group.name if request is not None else "", str(record.gang) if record.gang else None)
         leaving = (move.order for move in self._moves if move.state == LEAVING)
         if any(order.group == names[0] or order.gang == names[1] for order in leaving):
@@ -154,7 +151,7 @@ class Moves:
         return None
 
     def is_held_for(self, record: PodRecord, request: PodRequest | None) -> bool:
-        """Are cells held for the group of this pod?"""
+        """True if cells are held for the group of this pod."""
         if record.gang is not None:
             return bool(self._held_for_gang(record.gang))
         return request is not None and self._returning(request) is not None
@@ -162,11 +159,10 @@ class Moves:
     def answer(
         self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None, *, commit: bool
     ) -> Bind | Wait | None:
-        """The cells that are held for the group of a pod, which it has from now on; or why it has to wait for them.
+        """Take the held cells of a pod's group, or return the reason to wait; None if nothing is held.
 
-        Without `commit` the pod only learns whether it has to wait. None if nothing is held for it. Where Kubernetes
-        does not offer their nodes, or they are bad, they are held no longer. A gang of another dialect looks for its
-        cells itself, once they are held no longer.
+        Without `commit` the pod only learns whether it must wait. Cells that Kubernetes does not offer, or that are
+        bad, are freed. A gang of another scheduler's annotations searches its cells itself once they are freed.
         """
         if not self._moves:
             return None
@@ -193,7 +189,7 @@ class Moves:
         return Bind(info)
 
     def give_to_gang(self, core: Core, key: GangKey) -> None:
-        """A gang of another dialect is asked about: it takes what is held for it, as far as it finds it."""
+        """Free the held cells of a gang that kube-scheduler asks about, for its own search."""
         for move in self._held_for_gang(key):
             move.stand_ins.release(core)
             move.state = DONE
@@ -201,7 +197,7 @@ class Moves:
     # Events
 
     def look(self) -> None:
-        """Go on, if everybody has left or come who should."""
+        """Advance a step once all its pods have left or returned."""
         core = self._cache.core
         if core is None or self._state != "moving":
             return
@@ -219,7 +215,7 @@ class Moves:
                 self._end("done", "")
 
     def time_came(self, kind: str, uid: str) -> None:
-        """A step has taken too long, or a pod that was not evicted is to be asked again."""
+        """End a step that took too long, or retry an eviction."""
         if kind == AGAIN:
             self._evict(uid)
             return
@@ -229,7 +225,7 @@ class Moves:
             self._stop(f"{late.order.group} {what} in {self._return_s:g} s")
 
     def wrote(self, effect: EvictPod, error: HivedError | None, *, is_current: bool) -> None:
-        """A pod was asked to leave, or that was refused: a disruption budget is respected, and asked again."""
+        """Take the result of an eviction: disruption budgets are respected, and it is retried."""
         move = next((one for one in self._moves if effect.pod.uid in one.left), None)
         if error is None or move is None or not is_current or (isinstance(error, KubeError) and error.is_not_found):
             return
@@ -237,7 +233,7 @@ class Moves:
         self._outbox.wake_in((AGAIN, effect.pod.uid), move.left[effect.pod.uid].failed())
 
     def forget_all(self, reason: str) -> None:
-        """The state is gone, and what was held with it."""
+        """Drop all moves with their state."""
         for move in self._moves:
             move.stand_ins.pods.clear()
         self._stop(reason)
@@ -245,7 +241,7 @@ class Moves:
     # Steps
 
     def _begin_step(self, core: Core) -> None:
-        """Hold new cells, then let the groups of the next step leave."""
+        """Hold new cells, then evict the groups of the next step."""
         step = min(move.order.step for move in self._moves if move.state == PENDING)
         moves = [move for move in self._moves if move.state == PENDING and move.order.step == step]
         movable = self._asked.movable if self._asked is not None else frozenset[str]()
@@ -275,7 +271,7 @@ class Moves:
     def _check_rules(self, moves: Sequence[_Move]) -> None:
         """Raise UserError unless Kubernetes would take all pods of a step to their new nodes once they have left.
 
-        A new pod is taken to ask for what the old one asks for. Pods that ignore offers are not held to rules.
+        New pods count with the requests of the old ones. Pods that ignore offers are not checked.
         """
         residents, offers = self._cache.nodes.residents, self._cache.offers
         coming: list[tuple[RuledPod, str]] = []
@@ -353,7 +349,7 @@ class Moves:
     # Pods that come back
 
     def _returning(self, request: PodRequest) -> _Move | None:
-        """The move whose cells are for a pod: of its group; of a pod without a named group, by what it asks for."""
+        """The move with cells for a pod: of its group; without a named group, of an equal request."""
         held = [move for move in self._moves if move.state == RETURNING and not move.order.gang]
         name = request.spec.group.name
         names = (name, written_name(request.namespace, name))  # the second: a bare name ends with its last pod
@@ -370,7 +366,7 @@ class Moves:
 
 
 def _check(core: Core, move: _Move, pods: PodTable, movable: Collection[str]) -> None:
-    """Raise UserError unless the group is where the plan has it, and may be moved; note its pods."""
+    """Raise UserError unless the group is at its planned place and may be moved; note its pods."""
     order, group = move.order, core.state.groups.get(move.order.group)
     if group is None or group.state is not GroupState.ALLOCATED:
         raise UserError(f"{order.group} is not what it was: it does not run, or has to leave for others", 409)
@@ -385,7 +381,7 @@ def _check(core: Core, move: _Move, pods: PodTable, movable: Collection[str]) ->
 
 
 def _own_info(becomes: BindInfo, request: PodRequest) -> BindInfo:
-    """The placement as a pod of the group has it that comes first."""
+    """The placement for the first returning pod of the group."""
     slot = member_slots(request.spec.group.members, request.spec.leaf_cell_count).start
     return bind_info_for(becomes.members, slot, becomes.cell_chain)
 
@@ -404,7 +400,7 @@ def _leaves_of(info: BindInfo) -> set[tuple[str, int]]:
 
 
 def _is_offered(core: Core, info: BindInfo, offer: Offer) -> bool:
-    """Does Kubernetes offer the node of every pod, as it is?"""
+    """True if Kubernetes offers the node of every pod of the placement."""
     index = core.state.topology.node_index
     nodes = [index[one.node] for size in info.members for one in size]
     return len(nodes) == len(offer.nodes) and all(bool(offer.nodes[slot, node]) for slot, node in enumerate(nodes))

@@ -1,9 +1,8 @@
-"""News about one pod, and the moments to tell them. No clock, no thread: moments are seconds of any one clock.
+"""News about one pod, and the moments to write them. No clock, no thread: moments are seconds of any one clock.
 
-A pod that waits for a moment only is not worth a word: nothing is written until the wait has lasted for `hold_s`, and
-then the latest reason. Later changes of the reason are written at intervals, the same reason is counted. Writes about
-one pod are rate-limited by a token bucket. They must flood neither the API server nor kube-scheduler, which tries a
-waiting pod again whenever anything of it changes, its conditions included.
+A short wait is not written: only after `hold_s` the latest reason is. Later changes of the reason are written at
+intervals; equal reasons are counted. Writes about one pod are rate-limited by a token bucket, to spare the API server,
+and kube-scheduler, which retries a waiting pod on any change, conditions included.
 """
 
 import math
@@ -22,11 +21,11 @@ CONDITION_TYPE = PREFIX + "CellsAllocated"
 
 
 class Reason(Enum):
-    """Why an event is written; people see the values.
+    """The reason of an event; users see the values.
 
-    The text names the victims that have to leave (PREEMPTING) or cannot be evicted (PREEMPTION_BLOCKED). It has the
-    wrong annotation and its rule (INVALID_SPEC, or IGNORED_ANNOTATION if the pod goes on without it), or the reason why
-    nobody may bind the pod (NOT_HANDLED).
+    The text names victims that must leave (PREEMPTING) or cannot be evicted (PREEMPTION_BLOCKED). It has the wrong
+    annotation and its rule (INVALID_SPEC, or IGNORED_ANNOTATION if the pod goes on without it), or the reason why no
+    scheduler may bind the pod (NOT_HANDLED).
     """
 
     WAITING = "Waiting"
@@ -48,17 +47,17 @@ class Reason(Enum):
 
     @property
     def event_type(self) -> str:
-        """Waiting for one's turn is no cause for alarm."""
+        """The event's type; a normal wait is no warning."""
         return NORMAL if self in _ORDINARY else WARNING
 
     @property
     def has_cells(self) -> bool | None:
-        """Has the pod its cells? None if the reason does not tell."""
+        """True or False if the reason tells that the pod has cells or not, else None."""
         return False if self in _EXCLUSIVE else True if self in _HAVE_CELLS else None
 
     @property
     def is_pending(self) -> bool:
-        """True of a pod that has no node; of no interest once it has one."""
+        """True if the reason only matters while the pod has no node."""
         return self in _PENDING
 
 
@@ -94,18 +93,18 @@ class Condition(msgspec.Struct, frozen=True):
 
     @classmethod
     def read(cls, condition: PodCondition | None) -> "Condition | None":
-        """As a pod has it."""
+        """Read a pod's condition."""
         if condition is None:
             return None
         return cls(condition.status == "True", condition.reason or "", condition.message or "")
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """How often one pod may be written about.
+    """Rate limits for writes about one pod.
 
-    A pod waits for `hold_s` seconds before that is told; another reason to wait is told `change_s` after the last one
-    at the earliest, the same words every `repeat_s` seconds at most. Tokens: `burst` to begin with, one more every
-    `refill_s`; telling costs one. Repeats leave `reserve` tokens to other words.
+    A wait is written after `hold_s` seconds; another reason `change_s` after the last one at the earliest, the same
+    text every `repeat_s` at most. Tokens: `burst` at first, one more every `refill_s`; a write costs one. Repeats leave
+    `reserve` tokens to other texts.
     """
 
     hold_s: float = 1.5
@@ -117,7 +116,7 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class Notice(msgspec.Struct):
-    """Something that was said `times` times since it was last told, first at `since_s` (seconds of the epoch)."""
+    """A text said `times` times since it was last written, first at `since_s` (seconds of the epoch)."""
 
     reason: Reason
     message: str
@@ -126,7 +125,7 @@ class Notice(msgspec.Struct):
 
 
 class Due(msgspec.Struct):
-    """The events and the condition of a pod that are to be written now."""
+    """The events and the condition of a pod to write now."""
 
     notices: list[Notice] = msgspec.field(default_factory=list)
     condition: Condition | None = None
@@ -136,16 +135,16 @@ class Due(msgspec.Struct):
 
     @property
     def is_of_wait(self) -> bool:
-        """Whether it tells that the pod waits."""
+        """True if it tells that the pod waits."""
         is_denied = self.condition is not None and not self.condition.is_true
         return is_denied or any(notice.reason in _PATIENT for notice in self.notices)
 
 
 class Announced(msgspec.Struct, frozen=True):
-    """How many of some notices were written, or never can be, and what is known of the condition if it `has_looked`.
+    """The result of a write: the number of finished notices, and the condition if it `has_looked`.
 
-    Where the API server `is_away`, the rest may be written later. `stored` is the condition, unless it is not known
-    whether a write succeeded. `is_gone` says that there is no such object any more.
+    If the API server `is_away`, the rest may be written later. `stored` is the condition, unless a write's success is
+    unknown. `is_gone`: the object does not exist any more.
     """
 
     notice_count: int
@@ -158,11 +157,10 @@ class Announced(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True, eq=False)
 class PodNotices:
-    """The news about one pod, told and untold. Not thread-safe.
+    """News about one pod, written and unwritten. Not thread-safe.
 
-    `stored` is the pod's condition on the API server as far as we know, None until a watch shows one; `is_stored_known`
-    is False after a write of which we do not know whether it succeeded. `about` is the kind of object, where it is no
-    pod.
+    `stored` is the pod's last known condition, None before a watch shows one; `is_stored_known` is False after a write
+    with unknown success. `about` is the kind of object, if not a pod.
     """
 
     uid: str
@@ -189,22 +187,22 @@ class PodNotices:
 
     @property
     def notice_count(self) -> int:
-        """Events that are yet to be written."""
+        """The number of unwritten events."""
         return len(self._notices)
 
     @property
     def is_said_to_wait(self) -> bool:
-        """Whether the condition denies that the pod has cells, and nobody wants it to say anything else."""
+        """True if the stored condition denies cells and no other is wanted."""
         return self.stored is not None and not self.stored.is_true and self._wanted is None
 
     @property
     def refusal(self) -> str:
-        """Why the pod has no cells, by the condition that is wanted, or stored; "" if none denies that it has any."""
+        """The reason why the pod has no cells, by its wanted or stored condition; "" if none denies cells."""
         condition = self._wanted or self.stored
         return "" if condition is None or condition.is_true else condition.message
 
     def say(self, reason: Reason, message: str, since_s: float, now: float) -> None:
-        """Something happened, or is still as it was; `since_s` is a time that people can read, `now` our clock's."""
+        """Note an event; `since_s` is wall time, `now` our clock's."""
         self._waits_since = min(self._waits_since, now) if reason.is_pending else math.inf
         self._is_settled = not reason.is_pending and (self._is_settled or reason is Reason.SCHEDULED)
         for other in tuple(self._notices):
@@ -213,7 +211,7 @@ class PodNotices:
         self._put(Notice(reason, message, 1, since_s))
 
     def place(self) -> None:
-        """The pod has a place: that it waited is not worth telling any more, unless it was told."""
+        """Drop an unwritten wait: the pod has a place."""
         self._waits_since = math.inf
         if self._wanted is not None and not self._wanted.is_true:
             self._wanted = None
@@ -221,46 +219,46 @@ class PodNotices:
             del self._notices[reason]
 
     def take_back(self) -> None:
-        """The reason to wait that was said last holds no more, and there is no other one: it is not worth telling.
+        """Drop the last unwritten reason to wait, which holds no more, though the pod waits on.
 
-        The next one is told as if this one had been: the pod waits on.
+        The next one is timed as if this one had been written.
         """
         if self._notices.pop(Reason.WAITING, None) is not None and self._wanted is not None:
             self._wanted = self._wanted if self._wanted.reason != Reason.WAITING.value else None
 
     def want(self, condition: Condition, now: float) -> None:
-        """The pod's condition should say this."""
+        """Set the wanted condition."""
         self._wanted = condition
         self._waits_since = math.inf if condition.is_true else min(self._waits_since, now)
 
     def observe(self, condition: Condition | None) -> None:
-        """A watch shows this condition; what we wrote or read ourselves is more recent."""
+        """Take a condition from a watch, unless our own write or read is more recent."""
         if not self._is_stored_ours:
             self.know(condition)
             self._is_stored_ours = False
 
     def know(self, condition: Condition | None) -> None:
-        """This condition was read or written just now."""
+        """Take a condition just written or read."""
         self.stored, self.is_stored_known, self._is_stored_ours = condition, True, True
         self._may_be_stored = condition is not None
 
     def doubt(self) -> None:
-        """Writing the condition failed, or did it?"""
+        """Note a write of the condition with unknown success."""
         self.is_stored_known, self._may_be_stored = False, True
 
     def leave(self) -> None:
-        """The pod is gone: only what befell it is still worth telling."""
+        """Keep only news that still matters of a deleted pod."""
         self.is_gone = True
         self.place()
         self._wanted = None
 
     def due_at(self) -> float:
-        """When there is something to tell; infinity if never."""
+        """The moment of the next write; infinity if none."""
         moments = [self._notice_due_at(notice) for notice in self._notices.values()]
         return min([*moments, self._condition_due_at()])
 
     def take(self, now: float) -> Due:
-        """The news that is due; to be followed by `wrote`."""
+        """Take the due news; `wrote` must follow."""
         notices = [notice for notice in self._notices.values() if self._notice_due_at(notice) <= now]
         for notice in notices:
             del self._notices[notice.reason]
@@ -274,7 +272,7 @@ class PodNotices:
         return taken
 
     def wrote(self, notices: Sequence[Notice], found: Announced, now: float) -> None:
-        """Some of the notices were written, and of the condition this is known."""
+        """Take the result of a write."""
         for notice in notices[: found.notice_count]:
             self._told[notice.reason] = notice.message, now
         for notice in notices[found.notice_count :]:
@@ -287,7 +285,7 @@ class PodNotices:
             self.leave()
 
     def _put_back(self, notice: Notice) -> None:
-        """A notice could not be written now. It is dropped if it is out of date by now."""
+        """Queue an unwritten notice again, unless it is out of date."""
         newer = self._notices.get(notice.reason)
         if notice.reason in _PATIENT:
             self._wait_told_at = -math.inf
@@ -321,7 +319,7 @@ class PodNotices:
         if wanted is None or (self.is_stored_known and wanted == self.stored):
             return math.inf
         if wanted.is_true:
-            # That a pod has its cells goes without saying, unless it said the opposite.
+            # That a pod has cells is written only if its condition denied them.
             return -math.inf if self._may_be_stored or wanted.reason != ALLOCATED else math.inf
         if wanted.reason == Reason.INVALID_SPEC.value:
             return self._tokens.due_at()

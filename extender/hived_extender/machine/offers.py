@@ -1,9 +1,8 @@
-"""The nodes that Kubernetes offers to pods that wait, as the core wants them.
+"""The nodes that Kubernetes offers to waiting pods, as the core's masks.
 
-kube-scheduler names the nodes that its own filters leave when it asks about a pod: that is final, but only for that
-moment. Nodes that are full are not among them, although a preemption may empty them; and a node on which something has
-changed since may be offered the next time. For both cases the node rules say which nodes no change of pods can make
-fit. Not thread-safe: the service calls everything under its lock.
+When kube-scheduler asks about a pod, it names the nodes left by its filters: final, for that moment. Full nodes are
+missing although a preemption may empty them, and changed nodes may be offered next time. For both cases the node rules
+say which nodes can never fit, whichever pods change. Not thread-safe: the service calls it under its lock.
 """
 
 import dataclasses
@@ -41,7 +40,7 @@ MOST_KEPT = 256
 
 
 class _Latest(msgspec.Struct, frozen=True):
-    """The last offer to any pod with some demands, and that pod's namespace and labels."""
+    """The last offer to pods with equal demands, with that pod's namespace and labels."""
 
     offered: Offered
     namespace: str
@@ -49,7 +48,7 @@ class _Latest(msgspec.Struct, frozen=True):
 
 
 class Offers:
-    """For the configured nodes of one topology; without one, for no nodes at all."""
+    """Offers for the configured nodes of a topology; without one, for no nodes."""
 
     def __init__(
         self,
@@ -61,9 +60,10 @@ class Offers:
         namespace_labels: NamespaceLabels | None = None,
         spec: ClusterSpec | None = None,
     ) -> None:
-        """`nodes` are all that are there, `residents` the pods that have one, `devices` the resources that leaf cells
-        stand for; `before` are the offers of another configuration, perhaps of the same nodes, and have been told
-        of them. Cost O(nodes + leaf cells), for the same nodes O(leaf cells).
+        """`nodes` are all existing ones, `residents` the pods with a node, `devices` the resources behind leaf cells.
+
+        `before` are the offers of another configuration, told of perhaps the same nodes. Cost O(nodes + leaf cells),
+        for the same nodes O(leaf cells).
         """
         self._names = topology.node_names if topology is not None else ()
         self._index = {name: index for index, name in enumerate(self._names)}
@@ -101,9 +101,9 @@ class Offers:
     # Changes
 
     def put(self, node: RuledNode) -> bool:
-        """A node is like this now; returns whether anything changed that rules look at.
+        """Take in a node; returns whether anything changed that rules look at.
 
-        Before the first term nobody asks: that begins with all nodes.
+        Before the first term no question comes: a term begins with all nodes.
         """
         if not self._has_topology:
             return False
@@ -114,26 +114,26 @@ class Offers:
         return is_changed
 
     def remove(self, name: str) -> None:
-        """A node is gone."""
+        """Remove a node."""
         self._rules.remove(name)
         self._forget_answers()
 
     def changed(self, node: str) -> None:
-        """A pod has left the node, or its health or something else changed: it may be offered to whom it was not."""
+        """Note a changed node or a departed pod: pods may be offered it again."""
         index = self._index.get(node)
         if index is not None:
             self._count += 1
             self._changed[index] = self._count
 
     def take(self, record: PodRecord, mask: Mask | None) -> None:
-        """kube-scheduler has asked about a pod, and offers these nodes; None for all."""
+        """Note the nodes that kube-scheduler offers to a pod; None for all."""
         offered = self.note(record, mask)
         is_probe = mask is not None and int(mask.sum()) <= 1  # all others may follow
         if record.ruled is not None and not is_probe:
             self._latest[record.ruled.demands] = _Latest(offered, record.ruled.namespace, record.ruled.labels)
 
     def note(self, record: PodRecord, mask: Mask | None) -> Offered:
-        """The same, for this record alone."""
+        """As `take`, for this record alone."""
         mask = self._all if mask is None else mask
         offered, refused = Offered(mask, self._count), record.offer.refused
         if refused is not None and (refused.mask & mask).any():
@@ -142,10 +142,9 @@ class Offers:
         return offered
 
     def refuse(self, record: PodRecord, node: str) -> None:
-        """Nobody is in the pod's way on this node, where its cells are, and kube-scheduler does not offer it.
+        """Note that kube-scheduler does not offer a node although no pod is in the way.
 
-        That holds until something about the node changes. Until then others are not preempted for this pod: it is not
-        known what keeps it away.
+        That holds until the node changes. Until then nothing is preempted there for this pod: the cause is unknown.
         """
         refused = self._refused(record)
         refused = self._none.copy() if refused is None else refused.copy()
@@ -155,7 +154,7 @@ class Offers:
     # Questions
 
     def includes(self, record: PodRecord, node: str) -> bool:
-        """Did kube-scheduler offer the node to the pod when it asked last?"""
+        """True if kube-scheduler offered the node when it last asked about the pod."""
         index = self._index.get(node)
         return index is not None and (latest := record.offer.latest) is not None and bool(latest.mask[index])
 
@@ -170,13 +169,12 @@ class Offers:
     ) -> Offer | None:
         """The offer to a request with one slot for each of `members`, or whose first member speaks for all slots.
 
-        kube-scheduler asks about the pod `exact` at this moment. Others are taken to be offered what pods alike were
-        when they were asked about last, and nodes on which something has changed since; it will say so when it asks
-        about them. None if the pods may use any node, or are more than there are leaf cells. Cost O(slots x nodes),
-        and O(slots + nodes) where pods are alike and were not asked about one by one.
+        kube-scheduler asks about the pod `exact` now. Other pods count with the last offer to equal pods, plus nodes
+        changed since. None if the pods may use any node, or are more than the leaf cells. Cost O(slots x nodes), and
+        O(slots + nodes) if pods are equal and were not asked about one by one.
 
         candidates : the nodes that kube-scheduler could clear by preempting; it has just found no other
-        others_leave : also for opportunistic pods, for whom nobody is preempted
+        others_leave : also for opportunistic pods, which preempt nothing
         """
         spec = request.spec
         if self._is_too_large(spec) or (spec.ignore_suggested_nodes and not self._is_borrower(spec)):
@@ -210,9 +208,9 @@ class Offers:
         return dataclasses.replace(offer, rules=mate_rules(pods, sizes, replace(self._around, emptied=emptied)))
 
     def once_left(self, request: PodRequest, members: Sequence[PodRecord], before: Offer, left: Mask) -> Offer:
-        """The offer while `Residents.supposing` says that pods have left some nodes, from the one before.
+        """The earlier offer `before`, while `Residents.supposing` has pods leave some nodes.
 
-        left : bool, shape (nodes,); where they ran. All nodes are looked at for a pod with rules about its neighbours.
+        left : bool, shape (nodes,); their nodes. All nodes are checked for a pod with rules about its neighbours.
         """
         rows: dict[Hashable, Mask] = {}
         found: list[Mask] = []
@@ -234,9 +232,9 @@ class Offers:
         return dataclasses.replace(offer, rules=mate_rules(pods, sizes, self._around))
 
     def could_clear(self, record: PodRecord, offer: Offer, slot: int) -> Mask:
-        """The nodes that no rule keeps a pod from for good, whoever runs there now.
+        """The nodes that no rule forbids the pod for good, whatever runs there now.
 
-        For a pod with rules that only kube-scheduler knows, these are no other nodes than it offers.
+        For a pod with rules that only kube-scheduler knows, only nodes that it offers.
         """
         if record.ruled is None:
             return self._all
@@ -246,18 +244,18 @@ class Offers:
         return mask if refused is None else self._none
 
     def _offered_last(self, record: PodRecord) -> Mask:
-        """The nodes that kube-scheduler offered when it asked about the pod last; none before."""
+        """The nodes in the last offer to the pod; none before."""
         return self._none if record.offer.latest is None else record.offer.latest.mask
 
     def refusals_on(self, pod: RuledPod, nodes: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Why Kubernetes' rules keep a pod from some nodes at this moment; () where they do not."""
+        """The reasons why Kubernetes' rules refuse the pod some nodes now; () for nodes that it may use."""
         around = self._around
         found = takers(pod, nodes, self._rules.present, around.residents, around.namespace_labels)
         return {name: () if refusal is None else refusal.reasons for name, refusal in found.items()}
 
     def refusal_in_turn(self, pods: Sequence[tuple[RuledPod, str]]) -> tuple[str, tuple[str, ...]] | None:
-        """A node that would not take its pod, with the reasons, whatever the order in which these come; None if all
-        would be taken. Nodes that are not there take none.
+        """A node that would refuse its pod in any order, with reasons; None if all would be taken. Missing nodes
+        refuse.
         """
         placed: dict[str, tuple[str, RuledPod]] = {}
         while pods:
@@ -277,10 +275,10 @@ class Offers:
         return None
 
     def take_beside(self, records: Sequence[PodRecord], placed: Mapping[str, tuple[str, RuledPod]]) -> bool:
-        """Would nodes take pods without cells, all together, beside pods that come to theirs (by uid)?
+        """True if nodes would take all pods without cells, beside pods at their places (by uid).
 
-        The largest choose first, each the node on which least CPU would be left. So it may say no where another choice
-        would do. Cost O(pods x nodes) of array work.
+        The largest choose first, each the node with the least CPU left, so it may miss another solution. Cost O(pods x
+        nodes) of array work.
         """
         residents, come = self._around.residents, dict(placed)
         for record in sorted(records, key=_cpu, reverse=True):
@@ -297,26 +295,26 @@ class Offers:
 
     @property
     def pods_moment(self) -> Hashable:
-        """Another value whenever other pods have nodes."""
+        """A value that changes whenever other pods have nodes."""
         return self._around.residents.changes
 
     @property
     def nodes(self) -> Mapping[str, RuledNode]:
-        """All nodes that are there, by name; not to be changed."""
+        """All existing nodes, by name; not to be changed."""
         return self._rules.present
 
     @property
     def namespace_labels(self) -> NamespaceLabels:
-        """The labels of namespaces, as far as they are known."""
+        """The known labels of namespaces."""
         return self._around.namespace_labels
 
     @property
     def changes(self) -> int:
-        """Another number once something has changed about a node."""
+        """A number that changes with any node."""
         return self._count
 
     def excluding(self, pod: RuledPod) -> list[str]:
-        """The uids of the pods that required anti-affinity keeps a pod apart from, its own or theirs."""
+        """The uids of pods that required anti-affinity, its own or theirs, keeps apart from a pod."""
         residents, labels = self._around.residents, self._around.namespace_labels
         found = dict[str, None]()
         for term in pod.demands.anti_affinity:
@@ -327,7 +325,7 @@ class Offers:
         return list(found)
 
     def everywhere(self, request: PodRequest) -> Offer | None:
-        """All nodes to each pod of a request; None as `of`. Cost O(1)."""
+        """All nodes for each pod of a request; None as in `of`. Cost O(1)."""
         if request.spec.ignore_suggested_nodes or self._is_too_large(request.spec):
             return None
         slots = sum(member.pod_count for member in request.spec.group.members)
@@ -339,8 +337,8 @@ class Offers:
     def could_take(self, members: Sequence[PodRecord]) -> Mask:
         """The nodes that could take each of these pods once others leave; bool, shape (members, nodes).
 
-        For pods with rules that only kube-scheduler knows, these are no other nodes than it offers. Of a borrower they
-        are those where it asks for no more than its cells' share.
+        For pods with rules that only kube-scheduler knows, only nodes that it offers. For a borrower, only nodes on
+        which it asks for at most its cells' share.
         """
         rows: dict[Hashable, Mask] = {}
         keys = [(self._kind(one), self._borrowed(one)) for one in members]
@@ -353,19 +351,19 @@ class Offers:
         return _rows([rows[key] for key in keys])
 
     def has_node(self, record: PodRecord) -> bool:
-        """Is there a node that the rules of nodes do not keep the pod away from for good?"""
+        """True if some node is not forbidden to the pod for good by node rules."""
         demands = record.ruled.demands if record.ruled is not None else None
         return demands is None or bool(self._rules.mask(demands).any())
 
     def moment(self, members: Iterable[PodRecord]) -> Hashable:
-        """Another value whenever the nodes that are offered to these pods may be others."""
+        """A value that changes whenever the offer to these pods may."""
         known = {record.ruled.demands: None for record in members if record.ruled is not None}
         latest = [self._latest[demands].offered.mask.tobytes() for demands in known if demands in self._latest]
         doubted = [record.offer.is_doubted for record in members]
         return id(self), self._count, tuple(doubted), hash(tuple(latest))
 
     def refusals(self, record: PodRecord) -> str:
-        """Which rules of which nodes keep the pod away for good, in short; "" if none is known."""
+        """A short list of rules that forbid the pod nodes for good; "" if none is known."""
         demands = record.ruled.demands if record.ruled is not None else None
         if over := self.over_share(record):
             return over
@@ -386,7 +384,7 @@ class Offers:
         return self._told[demands]
 
     def _unmet(self, demands: Demands) -> list[str]:
-        """The labels that a pod selects by and that no node has. Cost O(nodes)."""
+        """The selected labels that no node has. Cost O(nodes)."""
         terms = demands.node_terms or ()
         wanted = (*demands.node_selector, *(terms[0].labels if len(terms) == 1 else ()))
         nodes = [node for name in self._names if (node := self._rules.get(name)) is not None]
@@ -396,8 +394,9 @@ class Offers:
         return self.keeps_shares and self.shares is not None and spec.priority <= OPPORTUNISTIC_PRIORITY
 
     def _within_share(self, nodes: Sequence[Mask], members: Sequence[PodRecord], sizes: Sequence[int]) -> list[Mask]:
-        """Of the nodes of each pod those where it asks for no more than its cells' share; the largest size counts where
-        one pod speaks for all.
+        """The nodes of each pod on which it asks for at most its cells' share.
+
+        The largest size counts if one pod speaks for all.
         """
         kept: dict[object, Mask] = {}
         found: list[Mask] = []
@@ -414,7 +413,7 @@ class Offers:
         return found
 
     def over_share(self, record: PodRecord) -> str:
-        """Why a pod that borrows cells asks for too much beside them; "" if there is a node where it does not."""
+        """The reason why a borrowing pod asks for too much beside its cells; "" if some node has enough."""
         cells, leaf_type = self._borrowed(record)
         if not cells or record.ruled is None or self.shares is None:
             return ""
@@ -430,10 +429,7 @@ class Offers:
         )
 
     def _borrowed(self, record: PodRecord) -> tuple[int, str]:
-        """(leaf cells of which a pod may have no more than the share of a node, their type or "" for any).
-
-        They are 0 for one that has its own cells.
-        """
+        """(leaf cells whose share limits the pod, their type or "" for any); 0 cells for a pod with its own."""
         _, priority = record.claim
         if self.keeps_shares and priority <= OPPORTUNISTIC_PRIORITY:
             if record.request is not None:
@@ -443,7 +439,7 @@ class Offers:
         return 0, ""
 
     def _is_too_large(self, spec: PodSpec) -> bool:
-        """Can no cluster of this size have the group, which may name any number of pods?"""
+        """True if the group, of any size in its spec, has more pods than the cluster could have."""
         return sum(member.pod_count for member in spec.group.members) > self._leaf_count
 
     def _nodes(self, record: PodRecord, exact: PodRecord | None) -> Mask:
@@ -460,7 +456,7 @@ class Offers:
         return mask if refused is None else mask & ~refused
 
     def _offered(self, record: PodRecord) -> Offered | None:
-        """The latest offer to the pod, or to one alike; None if kube-scheduler has asked about neither."""
+        """The latest offer to the pod or an equal one; None without one."""
         offered, ruled = record.offer.latest, record.ruled
         if ruled is None or ruled.demands.beyond:
             return offered
@@ -469,7 +465,7 @@ class Offers:
         return latest.offered if latest is not None and is_later and self._are_alike(ruled, latest) else offered
 
     def _kind(self, record: PodRecord, exact: PodRecord | None = None) -> Hashable:
-        """Equal for pods that are offered the same nodes."""
+        """A key equal for pods that are offered the same nodes."""
         if record is exact or record.offer.refused is not None:
             return record.uid
         offered, ruled = self._offered(record), record.ruled
@@ -477,14 +473,15 @@ class Offers:
         return key if ruled is None else (ruled.demands, self._meant_by(ruled), key)
 
     def _are_alike(self, pod: RuledPod, other: "_Latest") -> bool:
-        """Is a pod offered the same nodes as one with the same demands, whose labels or namespace may be others?"""
+        """True if two pods with equal demands get equal offers despite other labels or namespaces."""
         if pod.labels == other.labels and pod.namespace == other.namespace:
             return True
         return self._meant_by(pod) == self._meant_by(RuledPod(other.namespace, other.labels, pod.demands))
 
     def _meant_by(self, pod: RuledPod) -> Hashable:
-        """What labels and namespace make of a pod: the terms of its own and of others' rules that mean it. Cost O(1)
-        where there are none, else O(terms that differ).
+        """The rule terms, own and others', that match a pod's labels and namespace.
+
+        Cost O(1) without terms, else O(terms that differ).
         """
         demands, terms = pod.demands, self._around.residents.repelling_terms
         if not (terms or demands.has_neighbour_rules):
@@ -497,9 +494,7 @@ class Offers:
         )
 
     def _fit(self, record: PodRecord) -> Mask:
-        """The nodes that no rule keeps the pod from for good, and that have enough for it beside pods that nobody makes
-        leave; less those that are known to be refused all the same.
-        """
+        """The nodes not forbidden for good, with room beside pods that are never evicted, less known refusals."""
         mask = self._all
         if record.ruled is not None:
             mask = self._rules.mask(record.ruled.demands)
@@ -509,7 +504,7 @@ class Offers:
         return mask if refused is None else mask & ~refused
 
     def _room_now(self, record: PodRecord, mask: Mask) -> Mask:
-        """Those of some nodes that could take the pod beside all pods that have a node now.
+        """The nodes of a mask that could take the pod beside all present pods.
 
         Cost O(nodes) of array work; one look at each node for a pod with host ports or rules about its neighbours, or
         that others keep away from theirs.
@@ -523,7 +518,7 @@ class Offers:
         return mask & self._took(record.ruled, mask)
 
     def _enough_now(self, demands: Demands) -> Mask:
-        """The nodes that have enough of everything beside the pods that run. Cost O(1) until a pod comes or goes."""
+        """The nodes with enough resources beside present pods. Cost O(1) until a pod comes or goes."""
         residents, count = self._around.residents, len(self._names)
         if not residents.is_supposing:
             if self._enough_at != residents.changes or len(self._enough) >= MOST_KEPT:
@@ -539,7 +534,7 @@ class Offers:
         return mask
 
     def _took(self, pod: RuledPod, mask: Mask) -> Mask:
-        """Those of some nodes that Kubernetes' rules allow a pod at this moment."""
+        """The nodes of a mask that Kubernetes' rules allow a pod now."""
         names = [self._names[index] for index in np.flatnonzero(mask).tolist()]
         found = takers(pod, names, self._rules.present, self._around.residents, self._around.namespace_labels)
         taken = self._none.copy()
@@ -558,7 +553,7 @@ class Offers:
         return self._fit(record)
 
     def _large_enough(self, demands: Demands) -> Mask:
-        """The nodes that have enough of everything beside the pods without cells. Cost O(1) until one comes or goes."""
+        """The nodes with enough resources beside pods without cells. Cost O(1) until one comes or goes."""
         residents = self._around.residents
         if self._emptied_at != residents.lasting_changes or len(self._emptied) >= MOST_KEPT:
             self._emptied_at = residents.lasting_changes
@@ -576,7 +571,7 @@ class Offers:
         self._enough.clear()
 
     def _refused(self, record: PodRecord) -> Mask | None:
-        """The nodes that are refused for a reason that nobody here knows, and that have not changed since."""
+        """The unchanged nodes refused for an unknown reason."""
         refused = record.offer.refused
         if refused is None:
             return None
@@ -588,7 +583,7 @@ class Offers:
 
 
 def _leaf_counts(topology: Topology | None) -> npt.NDArray[np.int32]:
-    """How many leaf cells each configured node has."""
+    """The number of leaf cells of each configured node."""
     if topology is None:
         return np.zeros(0, np.int32)
     arrays = topology.arrays
@@ -601,7 +596,7 @@ def _sizes(spec: PodSpec) -> list[int]:
 
 
 def _rows(masks: Sequence[Mask]) -> Mask:
-    """One row for each; without a copy where all are equal."""
+    """One row for each mask; without a copy if all are equal."""
     first = masks[0]
     if len(masks) == 1:
         return first[np.newaxis]

@@ -1,15 +1,12 @@
-"""The pods of ours that Kubernetes told us about, and how far each has come.
+"""Hived's pods as Kubernetes reports them, and their states.
 
     Held -> Waiting -> Binding -> Bound          any state -> gone
                |                    ^
                +---> Cleared -------+            pods that take no cells
 
-Held: scheduling gates keep the pod from being scheduled. Waiting: no placement yet. Cleared: the pod takes no cells,
-and kube-scheduler may choose its node. Binding: a placement is decided and held by the core; it stands until the pod is
-gone. Bound: Kubernetes confirmed it, or reported it so in the first place.
-
-People see Waiting for the first three. They see Preempting as well: a Waiting pod whose group reserves cells. The core
-knows that, and may cancel the preemption for another pod's sake.
+Held: scheduling gates. Waiting: no placement yet. Cleared: takes no cells; kube-scheduler may choose the node. Binding:
+the core holds a placement until the pod is gone. Bound: Kubernetes confirmed it, or reported it so at first.
+Users see Waiting for the first three, and Preempting for a Waiting pod whose group reserves cells: the core knows it.
 """
 
 import dataclasses
@@ -48,12 +45,13 @@ NEVER = "Never"
 
 
 class UnknownPodError(UserError):
-    """Kubernetes has not told us of the pod: it never will, or it is about to."""
+    """A pod that Kubernetes has not reported: it never will, or is about to."""
 
 
 class PodState(Enum):
-    """How far a pod has come. `shown` is the name that people see; `has_node`: a node is decided or confirmed;
-    `is_placed`: the pod has a place, or needs none.
+    """The progress of a pod. `shown` is its name for users.
+
+    `has_node`: a node is decided or confirmed; `is_placed`: the pod has a place, or needs none.
     """
 
     HELD = "Held"
@@ -69,7 +67,7 @@ class PodState(Enum):
 
 
 class PodName(msgspec.Struct, frozen=True):
-    """A pod as the API server knows it; another one of the name has another uid."""
+    """A pod in the API server; a later pod of the name has another uid."""
 
     uid: str
     namespace: str
@@ -77,15 +75,16 @@ class PodName(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> str:
-        """`namespace/name`, as kubectl users know it."""
+        """`namespace/name`, as in kubectl."""
         return f"{self.namespace}/{self.name}"
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """Kubernetes' own view of a pod. `version` is the newest resourceVersion; the controller of `owner` made the pod,
-    and a pod that `is_leaving` is being deleted: it is gone at `leaves_at` at the latest, `leaving_s` after that.
-    It asks for `grace_s` to leave. `priority` is Kubernetes' own. While it has `gates`, kube-scheduler leaves it alone.
-    One that does not `preempts` has the preemption policy Never.
+    """Kubernetes' own view of a pod.
+
+    `version` is the newest resourceVersion; the controller of `owner` made the pod. A pod that `is_leaving` is being
+    deleted: it is gone by `leaves_at`, `leaving_s` after that. It asks for `grace_s` to leave. `priority` is
+    Kubernetes' own. kube-scheduler ignores it while it has `gates`. Without `preempts` its preemption policy is Never.
     """
 
     version: str = ""
@@ -102,12 +101,12 @@ class Seen(msgspec.Struct, frozen=True):
 
     @property
     def is_held_by_kueue(self) -> bool:
-        """Is one of its scheduling gates Kueue's?"""
+        """True if Kueue's scheduling gate is among its gates."""
         return any(gate in kueue.GATES for gate in self.gates)
 
     @classmethod
     def of(cls, pod: Pod) -> "Seen":
-        """The view of a pod as a watch has it."""
+        """The view of a pod from a watch."""
         meta, spec = pod.metadata, pod.spec
         grace_s = spec.termination_grace_period_seconds if spec is not None else None
         return cls(
@@ -129,10 +128,10 @@ UNSEEN = Seen()
 
 
 class Translation(msgspec.Struct, frozen=True):
-    """The request of a pod in the words of other schedulers; empty for a pod in our own words, which come first.
+    """The request by another scheduler's annotations; empty for a pod with hived's own, which win.
 
-    `description` may name a gang. `ask` is None if it cannot be made out, for a `mistake`. `objects` are named by the
-    pod, `digest` is one of all that it says.
+    `description` may name a gang. `ask` is None for a request with a `mistake`. `objects` are named by the pod;
+    `digest` covers all that it says.
     """
 
     digest: int | None = None
@@ -146,7 +145,7 @@ OWN_WORDS = Translation()
 
 
 class Offered(msgspec.Struct, frozen=True, eq=False):
-    """The nodes that kube-scheduler offered when it asked about a pod last, and the count of changes at that moment."""
+    """The nodes that kube-scheduler last offered to a pod, with the count of changes then."""
 
     mask: Mask
     moment: int
@@ -155,8 +154,8 @@ class Offered(msgspec.Struct, frozen=True, eq=False):
 class KubeOffer(msgspec.Struct, frozen=True, eq=False):
     """kube-scheduler's view of the nodes for a pod.
 
-    `latest` was offered last. `refused` is not offered although nothing that is known is in the way. A pod that
-    `is_doubted` held up the start of its gang: kube-scheduler has to ask about it before the next start.
+    `latest` is the last offer. `refused` are nodes not offered for an unknown reason. A pod that `is_doubted` delayed
+    the start of its gang: kube-scheduler must ask about it before the next start.
     """
 
     latest: Offered | None = None
@@ -168,10 +167,10 @@ NO_OFFER = KubeOffer()
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The decided place of a pod. `info` is None where the annotations of a bound pod do not say, or prove, it.
+    """The decided place of a pod. `info` is None if the annotations of a bound pod lack it or do not prove it.
 
-    `promised_by` is the uid of a bound pod of the gang whose annotations have this place. A group that `is_rewritten`
-    was preempted lazily after the decision, and `info` says so. For `quota` see `proofs.Proof`.
+    `promised_by` is the uid of a bound gang pod whose annotations have this place. A group that `is_rewritten` was
+    lazily preempted after the decision, and `info` says so. For `quota` see `proofs.Proof`.
     """
 
     node: str = ""
@@ -185,8 +184,9 @@ NO_PLACE = Place()
 
 
 class Writing(msgspec.Struct, frozen=True):
-    """The writing of a pod's binding: `count` attempts are under way or written. One may be written without an answer
-    if the writing `is_unanswered`, until the pod has a later version than `tried_version`.
+    """The writing of a pod's binding: `count` attempts under way or written.
+
+    Without an answer it `is_unanswered`, and may be written until the pod has a later version than `tried_version`.
     """
 
     count: int = 0
@@ -195,19 +195,19 @@ class Writing(msgspec.Struct, frozen=True):
 
     @property
     def is_open(self) -> bool:
-        """Is a binding under way, or may one be written and not seen yet?"""
+        """True if a binding is under way, or may be written and not seen yet."""
         return self.count > 0 or self.is_unanswered
 
     def begun(self) -> "Writing":
-        """One more is under way."""
+        """Count an attempt."""
         return replace(self, count=self.count + 1)
 
     def ended(self, *, is_unanswered: bool = False) -> "Writing":
-        """One has failed, or nobody knows."""
+        """End an attempt that failed or has an unknown result."""
         return Writing(self.count - 1, self.is_unanswered or is_unanswered, self.tried_version)
 
     def seen(self, version: str) -> "Writing":
-        """The pod has no node in this version."""
+        """Note that the pod has no node in this version."""
         is_open = self.is_unanswered and not is_older(self.tried_version, version)
         return self if is_open == self.is_unanswered else replace(self, is_unanswered=False)
 
@@ -216,10 +216,10 @@ NOT_WRITTEN = Writing()
 
 
 class Marks(msgspec.Struct, frozen=True):
-    """The annotations of a bound pod against hived's own text.
+    """The annotations of a bound pod compared with hived's own.
 
-    Annotations that are `is_proven` prove that hived bound the pod; `is_changed` ones differ from what hived wrote. The
-    group's name `is_bare` of the namespace if an earlier version bound the pod or a mate.
+    Annotations that are `is_proven` prove that hived bound the pod; `is_changed` ones differ from its own. The group's
+    name `is_bare` of the namespace if an earlier version bound the pod or a mate.
     """
 
     is_proven: bool = False
@@ -232,14 +232,13 @@ UNMARKED = Marks()
 
 @dataclass(slots=True, eq=False)
 class PodRecord:
-    """One pod of ours, changed only by the service under its lock.
+    """One of hived's pods, changed only by the service under its lock.
 
-    `reading` is the annotations' own text until the pod is bound, and `request` the last request seen. The core knows
-    of a pod that `is_in_core`, and has to be told of its end. `is_asked`: kube-scheduler has asked about the pod, and
-    since it was last woken. `is_told_forming`: its answer was that its gang is not complete. `ruled` is the pod's
-    demands on nodes until it is bound. `progress` has its start, its checkpoints and whether it may be moved. `cause`
-    that of the last certificate that was told for it, one of `api.waiting.CauseName`; "" if it had none. It belongs to
-    `job_object`, whose pods run at the priority `runs_at` if a queue says so.
+    `reading` is the annotations' text until the pod is bound, `request` the last request. A pod that `is_in_core` must
+    be deleted from the core at its end. `is_asked`: kube-scheduler has asked since it was last woken.
+    `is_told_forming`: it was told that its gang is incomplete. `ruled` are the pod's demands on nodes until it is
+    bound. `progress` has its start, its checkpoints and leave to move. `cause` is that of its last certificate, one of
+    `api.waiting.CauseName`, or "". It belongs to `job_object`, whose queue may set its priority `runs_at`.
     """
 
     uid: str
@@ -265,23 +264,23 @@ class PodRecord:
 
     @property
     def named(self) -> PodName:
-        """As the API server knows it."""
+        """The pod in the API server."""
         return PodName(self.uid, self.namespace, self.name)
 
     @property
     def key(self) -> str:
-        """`namespace/name`, as kubectl users know it."""
+        """`namespace/name`, as in kubectl."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def gang(self) -> GangKey | None:
-        """The gang that a dialect puts it in."""
+        """The gang by another scheduler's annotations."""
         description = self.translation.description
         return description.gang if description is not None else None
 
     @property
     def job(self) -> str:
-        """The name of its job as people know it: of its queue's job, else its gang, its affinity group, or itself."""
+        """The name of its job for users: of its queue's job, else its gang, its affinity group, or itself."""
         if self.is_queued:
             return str(self.job_object)
         alone = self.key if self.request is None else self.request.spec.group.name
@@ -289,12 +288,12 @@ class PodRecord:
 
     @property
     def is_queued(self) -> bool:
-        """Does a queue of hived's run its job? Workloads have cells like jobs of queues, and are Kueue's."""
+        """True if a queue of hived runs its job; Kueue's Workloads hold cells too, but are not."""
         return self.runs_at is not None and self.job_object is not None and self.job_object.kind != WORKLOAD
 
     @property
     def claim(self) -> tuple[str, int]:
-        """Its VC and priority; those of opportunistic work of no VC if nobody knows them."""
+        """Its VC and priority; opportunistic without a VC if unknown."""
         if self.request is not None:
             return self.request.spec.virtual_cluster, self.request.spec.priority
         ask = self.ask
@@ -302,7 +301,7 @@ class PodRecord:
 
     @property
     def ask(self) -> Ask | None:
-        """Its request in the words of a dialect, at the priority at which its job runs."""
+        """Its request by another scheduler's annotations, at its job's priority."""
         ask = self.translation.ask
         if ask is None or self.runs_at is None or ask.priority == self.runs_at:
             return ask
@@ -310,19 +309,19 @@ class PodRecord:
 
     @property
     def is_cleared(self) -> bool:
-        """May kube-scheduler choose the pod's node?"""
+        """True if kube-scheduler may choose the pod's node."""
         return self.state is PodState.CLEARED
 
     @property
     def is_of_dialect(self) -> bool:
-        """False if the pod's author has written our own annotation, which goes before all dialects."""
+        """False if the pod has hived's own annotation, which wins over others."""
         return self.translation.digest is not None
 
     def own_request(self, spec: PodSpec, group: str) -> PodRequest:
-        """The pod's request in our own words, as one of a group.
+        """The pod's request in hived's form, as one of a group.
 
-        A pod that needs more of kube-scheduler than a node, such as volumes, cannot ignore which nodes that offers. One
-        that waits asks at the priority at which its job runs.
+        A pod that needs more of kube-scheduler than a node, such as volumes, cannot ignore its offers. A waiting pod
+        asks at its job's priority.
         """
         if self.runs_at is not None and self.state is not PodState.BOUND:
             spec = dataclasses.replace(spec, priority=self.runs_at)
@@ -333,10 +332,10 @@ class PodRecord:
 
 
 class PodTable:
-    """Records by uid, the number of pods in each state, and the uids of pods that have lately gone."""
+    """Records by uid, counts by state, and the uids of pods gone lately."""
 
     def __init__(self, on_move: Callable[[PodRecord], None] = lambda record: None) -> None:
-        """`on_move` is called with each pod that has moved."""
+        """`on_move` is called with each pod that changes its state."""
         self._on_move = on_move
         self._records: dict[str, PodRecord] = {}
         self._counts: Counter[str] = Counter()  # by the name of the state that people see
@@ -346,15 +345,17 @@ class PodTable:
         return iter(self._records.values())
 
     def get(self, uid: str) -> PodRecord | None:
-        """The record, None if the pod is not known."""
+        """The record, None if unknown."""
         return self._records.get(uid)
 
     def records(self, state: PodState) -> list[PodRecord]:
-        """All pods in a state, in the order in which they became known."""
+        """All pods in a state, in order of appearance."""
         return [record for record in self._records.values() if record.state is state]
 
     def is_waiting(self, names: Collection[str]) -> bool:
-        """Does a pod wait that has one of these names, as `namespace/name`, or whose affinity group has? O(pods)."""
+        """True if a pod waits with one of these names, as `namespace/name`, of its own or its affinity
+        group. O(pods).
+        """
         return any(
             record.key in names or (record.request is not None and record.request.spec.group.name in names)
             for record in self._records.values()
@@ -362,22 +363,22 @@ class PodTable:
         )
 
     def without_node(self) -> list[PodRecord]:
-        """All pods that no node is decided for, in that order."""
+        """All pods without a decided node, in order of appearance."""
         return [record for record in self._records.values() if not record.state.has_node]
 
     def has_ended(self, uid: str) -> bool:
-        """True if the pod was removed lately. Uids are never given to another pod."""
+        """True if the pod was removed lately. Uids are never reused."""
         return uid in self._ended
 
     def add(self, uid: str, name: str, namespace: str) -> PodRecord:
-        """A new Waiting pod."""
+        """Add a new Waiting pod."""
         self._ended.pop(uid, None)
         record = self._records[uid] = PodRecord(uid, name, namespace)
         self._counts[record.state.shown] += 1
         return record
 
     def remove(self, uid: str, *, is_over: bool = True) -> PodRecord | None:
-        """Drop a pod, which is not to come back if it `is_over`; returns its record, None if it was not known."""
+        """Remove a pod, for good if it `is_over`; returns its record, None if unknown."""
         if is_over:
             self._ended[uid] = None
         if len(self._ended) > REMEMBERED_ENDS:
@@ -395,16 +396,16 @@ class PodTable:
         self._on_move(record)
 
     def place(self, record: PodRecord, request: PodRequest, info: BindInfo, promised_by: str = "") -> None:
-        """Take down the core's decision for a pod, which is Binding from now on."""
+        """Record the core's decision for a pod, which becomes Binding."""
         record.request, record.is_in_core = request, True
         record.place = Place(info.node, info, promised_by)
         self.move(record, PodState.BINDING)
 
     def hold(self, record: PodRecord, *, is_held: bool) -> None:
-        """Note whether scheduling gates keep a pod from being scheduled. A decided pod has none."""
+        """Set Held or Waiting by the pod's scheduling gates. A decided pod has none."""
         if not record.state.is_placed:
             record.state = PodState.HELD if is_held else PodState.WAITING
 
     def counts(self) -> dict[str, int]:
-        """The number of pods in each state, by the name that people see."""
+        """The number of pods in each state, by its name for users."""
         return {state.shown: self._counts[state.shown] for state in PodState}

@@ -1,14 +1,10 @@
-"""Carrying preemptions out: reserve the cells, make their users leave or let kube-scheduler do so, tell everybody.
+"""Preemptions carried out: reserve the cells, evict their users or leave that to kube-scheduler, announce it.
 
-The service evicts by itself, rather than through kube-scheduler's preempt verb, because only that completes always:
-kube-scheduler considers only nodes with pods of lower *Kubernetes* priority, one node at a time. It does not know
-lazily preempted groups, whose Kubernetes priority stays the same.
-
-A victim is looked at again before every attempt: a preemption that is cancelled spares those not evicted yet. Where the
-Eviction API refuses for too long, and the policy says so, the pod is deleted. A pod has no more time to leave than the
-configuration allows (`hived_config.rules`), whoever deletes it. If it is there after that, its object is deleted at
-once, unless its node is not ready: nobody knows what runs there. Else a pod that is terminating is left to its kubelet;
-its cells are given away only when it is gone. Not thread-safe.
+The service evicts by itself, as only that always completes: kube-scheduler's preemption sees one node at a time, only
+pods of lower *Kubernetes* priority, and no lazy preemption. Each victim is checked before every attempt, so a cancelled
+preemption spares the rest. If the Eviction API refuses for too long, and the policy allows it, the pod is deleted. The
+configuration limits grace periods (`hived_config.rules`). A pod still there after that is deleted at once, unless its
+node is not ready: it may still run there. Cells are free only once the pod is gone. Not thread-safe.
 """
 
 import logging
@@ -54,12 +50,11 @@ BUDGET_REFUSALS = (429, 500)
 
 
 class PreemptionPolicy(msgspec.Struct, frozen=True):
-    """The way victims are evicted, and by whom.
+    """The way of evictions.
 
-    With `by_service` the service does, else kube-scheduler, as the preempt verb tells it. `grace_s` is how long a
-    refused eviction is tried before the pod is deleted, where budgets may be overridden. `ceilings` bound the time that
-    pods have to leave. With `keeps_shares` borrowers get no more of a node than their cells' share. `tenants` are the
-    namespaces in which the service may evict; None for all.
+    `by_service`: the service evicts, else kube-scheduler by the preempt verb. A refused eviction is tried for `grace_s`
+    before deletion, if budgets may be overridden. `ceilings` limit grace periods. With `keeps_shares` borrowers get at
+    most their cells' share of a node. `tenants` are the namespaces in which the service may evict; None for all.
     """
 
     by_service: bool = True
@@ -71,7 +66,7 @@ class PreemptionPolicy(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, settings: Settings, rules: PodRules) -> "PreemptionPolicy":
-        """As a configuration sets it."""
+        """The policy of a configuration."""
         by_service = settings.preempt_by is PreemptBy.SERVICE
         keeps_shares = settings.borrowed_resources is BorrowedResources.SHARE
         return cls(
@@ -85,12 +80,12 @@ class PreemptionPolicy(msgspec.Struct, frozen=True):
 
 
 class _Victim(msgspec.Struct, eq=False):
-    """A pod that has to leave, for whom, since when that is refused, and how long to wait after the next refusal.
+    """A pod that must leave, its preemptor, and the state of refused attempts.
 
-    `until_s` is when it should have left, in seconds since 1970; None where a budget or an error may keep it for good.
-    One that `is_asked` will leave, unless the API server refuses yet. It has to leave while one of `requests` reserves
-    cells, though its own are others or none. Without a `preemptor`, nothing can spare it: a queue has decided so, for
-    the job with the key `winner`, which may be other words too.
+    `until_s` is its expected end, in seconds since 1970; None if a budget or an error may keep it for good. One that
+    `is_asked` leaves, unless the API server still refuses. It must leave while one of `requests` reserves cells, even
+    if not its own. Without a `preemptor` nothing spares it: a queue decided so, for the job with the key `winner`,
+    which may be another text.
     """
 
     record: PodRecord
@@ -104,7 +99,7 @@ class _Victim(msgspec.Struct, eq=False):
 
 
 class Preemptions:
-    """A victim that was asked to leave is not asked again until it is gone or spared."""
+    """Victims and their evictions: one evicted once is not evicted again until it is gone or spared."""
 
     def __init__(
         self,
@@ -136,12 +131,12 @@ class Preemptions:
         found: Sequence[Bind | Preempt | Wait],
         has_cells: Callable[[], bool],
     ) -> list[Bind | Preempt | Wait]:
-        """Make others leave for pods that start together, if they start then; returns what is to be said of them now.
+        """Make room for pods that start together, if that starts them; returns the decision to announce.
 
         found : the core's answer to each, which chooses victims by cells alone
         has_cells : would there be cells if Kubernetes offered every node, even if others had to leave?
 
-        Where the core's victims do not help, or it found none, others are chosen (`victim_sets`). Or nobody leaves.
+        If the core's victims do not help, or it found none, others are chosen (`victim_sets`), or none leave.
         """
         spares = self.spares(asker, *(mate for one in wanted for mate in one.members))
         is_barred = spares and any(isinstance(one, Preempt) and not self._are_lent(one) for one in found)
@@ -175,7 +170,7 @@ class Preemptions:
         found: Sequence[Bind | Preempt | Wait],
         has_cells: Callable[[], bool],
     ) -> list[Bind | Preempt | Wait]:
-        """As `settle`, for pods that only ask what would be: nobody leaves, and nothing is reserved."""
+        """As `settle`, for hypothetical pods: nothing is evicted or reserved."""
         are_bound = all(isinstance(one, Bind) for one in found)
         if are_bound or not self.policy.by_service or any(core.reserves(one.request) for one in wanted):
             return list(found)
@@ -210,12 +205,12 @@ class Preemptions:
         return [Wait(f"{NOBODY_HELPS} ({why})" if why else NOBODY_HELPS) for _ in wanted]
 
     def spares(self, *records: PodRecord) -> bool:
-        """Has one of these pods, or of their gangs, the policy Never? They take back lent cells only."""
+        """True if a pod or gang has the policy Never: it only reclaims lent cells."""
         mates = (mate for one in records for gang in self._cache.gangs.of(one) for mate in gang.present())
         return not all(one.seen.preempts for one in (*records, *mates))
 
     def _are_lent(self, decision: Preempt) -> bool:
-        """Do all victims of a decision run on lent cells?"""
+        """True if all victims of a decision run on lent cells."""
         found = [self._cache.pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids]
         return all(
             one is not None and self._is_lent(one) for one in self._cache.gangs.leaving_with(filter(None, found))
@@ -230,7 +225,7 @@ class Preemptions:
         has_cells: Callable[[], bool],
         who: Who,
     ) -> list[Bind | Preempt | Wait]:
-        """Make a set leave with which all pods start, if there is one."""
+        """Evict a set of victims after which all pods start, if there is one."""
         if not self.sets.is_hopeless(core, wanted, who) and has_cells():
             for chosen in self.sets.find(core, wanted, who):
                 if (answer := self._carry_out(core, asker, wanted, chosen)) is not None:
@@ -243,9 +238,9 @@ class Preemptions:
     def _carry_out(
         self, core: Core, asker: PodRecord, wanted: Sequence[Wanted], chosen: Chosen
     ) -> list[Bind | Preempt | Wait] | None:
-        """Reserve the cells of a choice and make its victims leave; None if the core does not have them so.
+        """Reserve the cells of a choice and evict its victims; None if the core refuses.
 
-        Without victims, free cells are kept until kube-scheduler asks again, which it is told to do.
+        Without victims, free cells are reserved and kube-scheduler is woken.
         """
         makes_leave = chosen.uids or chosen.leaving
         if not makes_leave and not self.sets.is_free(core, wanted, chosen):
@@ -259,7 +254,7 @@ class Preemptions:
         return [Bind(info) for _, info in chosen.places]
 
     def _reserve(self, core: Core, chosen: Chosen) -> bool:
-        """Reserve the cells of a choice; False, and nothing is reserved, if the core does not have them so."""
+        """Reserve the cells of a choice; False, and nothing is reserved, if the core refuses."""
         reserved: list[PodRequest] = []
         try:
             for request, info in chosen.places:
@@ -288,7 +283,7 @@ class Preemptions:
         return [victims for _ in requests]
 
     def _records(self, chosen: Chosen) -> list[PodRecord]:
-        """The pods of a choice, which is carried out, also those that are not ours."""
+        """The pods of a choice under way, other schedulers' included."""
         residents = self._cache.nodes.residents
         records = [
             record for record in map(self._cache.pods.get, sorted(chosen.uids | chosen.leaving)) if record is not None
@@ -303,12 +298,12 @@ class Preemptions:
         return records
 
     def is_clearing(self, request: PodRequest) -> bool:
-        """Do pods still leave that hold other cells than those reserved for a request, or none?"""
+        """True if pods still leave that hold no cells, or others than those reserved for a request."""
         name = request.spec.group.name
         return any(name == one.spec.group.name for victim in self._victims.values() for one in victim.requests)
 
     def look(self) -> None:
-        """Forget the victims that are gone, among pods that are not ours."""
+        """Forget other schedulers' victims that are gone."""
         for uid in [uid for uid in self._strangers if self._cache.nodes.residents.get(uid) is None]:
             self.gone(uid)
             self._announcements.forget(uid)
@@ -316,10 +311,9 @@ class Preemptions:
     def carry_on(
         self, core: Core, record: PodRecord, request: PodRequest, found: Preempt, offer: Offer | None
     ) -> Bind | Preempt | Wait:
-        """Reserve the cells that were found in use, unless that was done before, and make their users leave.
+        """Reserve the cells found in use, unless reserved before, and evict their users.
 
-        Returns what is to be said of the pod now. Victims may have got company since they were first asked: pods of
-        their gang that were bound later.
+        Returns the decision to announce. New gang mates of earlier victims become victims too.
         """
         now: Bind | Preempt | Wait = found
         if not core.is_waiting_for_victims(request):
@@ -332,7 +326,7 @@ class Preemptions:
         return now
 
     def evict(self, core: Core, preemptor: PodRecord, decision: Preempt) -> None:
-        """Make all victims leave, and with them what cannot go on without them and without victims of others."""
+        """Evict all victims, and pods that cannot go on without them or without victims of others."""
         named = (self._cache.pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
         found = [record for record in named if record is not None]
         for key in dict.fromkeys(record.gang for record in found if record.gang is not None):
@@ -340,7 +334,7 @@ class Preemptions:
         self._ask(self._cache.gangs.leaving_with(found), preemptor)
 
     def evict_for(self, records: Iterable[PodRecord], winner: str) -> None:
-        """Make these pods leave, and with them what cannot go on without them, for a job that has no pods yet."""
+        """Evict these pods, and pods that cannot go on without them, for a job without pods."""
         for record in self._cache.gangs.leaving_with(records):
             known = self._victims.get(record.uid)
             if known is None:
@@ -352,7 +346,7 @@ class Preemptions:
         self._go_on()
 
     def clear_for(self, core: Core, wanted: Wanted, winner: str) -> bool:
-        """Make opportunistic pods without cells leave for a job that has no pods yet, if it has room then.
+        """Evict opportunistic pods without cells for a job without pods, if it has room then.
 
         False if that does not help. The queue asks again once they are gone.
         """
@@ -368,7 +362,7 @@ class Preemptions:
         return True
 
     def tell(self, record: PodRecord, decision: Preempt) -> dict[str, str]:
-        """Tell people which pods have to leave; returns the same by node."""
+        """Announce the victims; returns them by node."""
         reasons = {
             node: f"node(s) with pods to preempt: {', '.join(self._key(uid) for uid in victims)}{self._until(victims)}"
             for node, victims in decision.victims_by_node.items()
@@ -378,12 +372,12 @@ class Preemptions:
         return reasons
 
     def has_evicted(self, uid: str) -> bool:
-        """Was the pod asked to leave for a preemption, and not refused? A watch may tell its end before the answer."""
+        """True if the pod's eviction was sent and not refused. A watch may show its end before the answer."""
         victim = self._victims.get(uid)
         return victim is not None and victim.is_asked
 
     def preempted_for(self, uid: str) -> tuple[str, str]:
-        """The job that a pod has to leave for, and its namespace; "" if nobody asked it to, or kube-scheduler does."""
+        """The job that preempts a pod, and its namespace; "" if none does, or kube-scheduler evicts."""
         victim = self._victims.get(uid)
         if victim is None:
             return "", ""
@@ -393,9 +387,9 @@ class Preemptions:
         return ("/".join(parts[:-1]), parts[1]) if parts else ("", "")
 
     def gone_by(self, record: PodRecord, at_s: float) -> float:
-        """When a pod is gone at the latest if it has to leave, in seconds since 1970.
+        """The latest end of a pod if it must leave, in seconds since 1970.
 
-        One that nobody has asked yet is asked at `at_s`. Infinite if nobody knows: a budget or an error may keep it.
+        A victim not yet evicted is evicted at `at_s`. Infinite if unknown: a budget or an error may keep it.
         """
         end_s = self._end_of(record.uid)
         if end_s is None and record.uid not in self._victims:
@@ -403,17 +397,17 @@ class Preemptions:
         return math.inf if end_s is None else end_s
 
     def grace_s(self, record: PodRecord) -> float:
-        """How many seconds a pod has to leave: its own, or fewer by the configuration."""
+        """The seconds that a pod has to leave: its own, or fewer by the configuration."""
         return min(record.seen.grace_s, self._ceiling_s(record))
 
     def own_grace(self, record: PodRecord) -> int | None:
-        """The grace period to give with the deletion of a pod, None if it may have its own."""
+        """The grace period for a pod's deletion, None if it may have its own."""
         return None if record.seen.grace_s <= self._ceiling_s(record) else int(self._ceiling_s(record))
 
     def left_to_kubelet(self, record: PodRecord, *, is_new: bool = False) -> None:
-        """A bound pod is being deleted, by anybody. The time of a victim, and of one on lent cells, is bounded.
+        """Time a bound pod that is being deleted, by any client: victims and borrowers have a limit.
 
-        It begins now if the deletion `is_new` to us, whatever our clock and the API server's say of each other.
+        It starts now if the deletion `is_new` to us, whatever the clocks say.
         """
         is_victim = record.uid in self._victims
         leaves_s = seconds_of(record.seen.leaves_at)
@@ -430,7 +424,7 @@ class Preemptions:
             self._outbox.wake_in((OVERDUE, record.uid), min(max(left_s, 0.0), ceiling_s) + LATE_S)
 
     def is_overdue(self, _: str, uid: str) -> None:
-        """The time that a pod has to leave is over. If somebody needs its cells, its object is deleted at once."""
+        """Delete a pod's object at once after its time to leave, if its cells are wanted."""
         record, core = self._cache.pods.get(uid), self._cache.core
         if record is None or core is None or not record.seen.is_leaving:
             return
@@ -470,17 +464,17 @@ class Preemptions:
         self._outbox.timers.drop((TIMER, uid))
 
     def forget_all(self) -> None:
-        """The term is over: nobody has to leave any more."""
+        """Spare all victims at the end of a term."""
         for uid in [*self._victims, *self._hurried]:
             self.gone(uid)
 
     def time_came(self, _: str, uid: str) -> None:
-        """A victim that could not be evicted is to be asked again."""
+        """Retry a refused eviction."""
         self._ready[uid] = None
         self._go_on()
 
     def wrote(self, effect: EvictPod, error: HivedError | None, *, is_current: bool) -> None:
-        """A victim was asked to leave, or that was refused, in this term or another."""
+        """Take the result of an eviction, of this term or another."""
         self._under_way -= 1
         if error is not None and self._hurried.pop(effect.pod.uid, None) is not None:
             self._outbox.wake_in((OVERDUE, effect.pod.uid), LONGEST_WAIT_S)
@@ -552,7 +546,7 @@ class Preemptions:
         return self._is_victim(victim.record)
 
     def _is_victim(self, record: PodRecord) -> bool:
-        """Does a pod have to leave, for its own cells or for those of others without which it cannot go on?"""
+        """True if a pod must leave, for its own cells or with pods that it cannot go on without."""
         core, gangs = self._cache.core, self._cache.gangs
         if core is None or self._cache.pods.get(record.uid) is not record:
             return False
@@ -571,9 +565,9 @@ class Preemptions:
         return [one for one in mates if one.request is not None and core.is_victim(one.request)]
 
     def _latest_end(self, record: PodRecord, at_s: float) -> float | None:
-        """When a pod that is evicted from `at_s` on has left, by its grace period, our patience and our last retry.
+        """The latest end of a pod evicted from `at_s` on: its grace period, our patience and the last retry.
 
-        So the API server and the kubelet answer at once. None if nobody knows.
+        Assumes prompt answers of API server and kubelet. None if unknown.
         """
         if not self.policy.by_service or self.policy.budgets is not Budgets.OVERRIDE:
             return None
@@ -584,14 +578,14 @@ class Preemptions:
         return self.policy.grace_s + LONGEST_WAIT_S
 
     def _until(self, victims: Iterable[str]) -> str:
-        """When the last of these pods should have left, if no other budget refuses; "" if not known of each."""
+        """The expected end of the last of these pods, if no other budget refuses; "" if any is unknown."""
         ends = [self._expected_end(uid) for uid in victims]
         if not ends or None in ends:
             return ""
         return f"; gone by about {write_time(math.ceil(round(max(filter(None, ends)), 3)))[11:19]}"
 
     def _expected_end(self, uid: str) -> float | None:
-        """As `_end_of`, without the time of refusals as long as no budget has refused: most never do."""
+        """As `_end_of`, without time for refusals until a budget refuses: most never do."""
         victim, record, end_s = self._victims.get(uid), self._cache.pods.get(uid), self._end_of(uid)
         is_leaving = record is not None and record.seen.is_leaving
         if end_s is None or victim is None or is_leaving or victim.refused_at < math.inf:
@@ -599,7 +593,7 @@ class Preemptions:
         return end_s - self._longest_refused_s
 
     def _end_of(self, uid: str) -> float | None:
-        """By its own deletion where that has begun, else by the moment at which it was told to leave."""
+        """The end of a pod by its deletion if begun, else by its eviction."""
         victim, record = self._victims.get(uid), self._cache.pods.get(uid)
         until_s = victim.until_s if victim is not None else None
         leaves_s = seconds_of(record.seen.leaves_at) if record is not None else None
@@ -616,12 +610,12 @@ class Preemptions:
 
 
 def _who(spares: bool) -> Who:
-    """The pods that may leave: lent ones alone, if the asker `spares` others."""
+    """The possible victims: lent ones only if the asker `spares` others."""
     return Who.LENT if spares else Who.ANYBODY
 
 
 def pick_victims(record: PodRecord, decision: Preempt, candidates: list[str]) -> PreemptResult:
-    """Victims on the first candidate that has any; an entry without victims would fail the whole attempt."""
+    """The victims on the first candidate with any; an entry without victims would fail the whole attempt."""
     for node in candidates:
         victims = decision.victims_by_node.get(node)
         if victims:

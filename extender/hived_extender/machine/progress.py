@@ -1,4 +1,4 @@
-"""The progress of pods on its way to the core: starts, checkpoints and leave to move. Not thread-safe."""
+"""Progress of pods told to the core: starts, checkpoints and leave to move. Not thread-safe."""
 
 from hived.values.specs import NO_TIMES
 from hived_extender.jobs.progress import read_progress
@@ -11,7 +11,7 @@ from hived_extender.machine.pods import PodRecord
 
 
 class Progressing:
-    """Keeps `PodRecord.progress`, tells the core of times, and owners of mistakes in what they wrote."""
+    """Sets `PodRecord.progress`, tells the core of times, and owners of mistakes in their annotations."""
 
     def __init__(self, term: Term, outbox: Outbox, announcements: Announcements) -> None:
         self._term = term
@@ -19,7 +19,7 @@ class Progressing:
         self._announcements = announcements
 
     def seen(self, record: PodRecord, pod: Pod) -> None:
-        """A pod was seen like this. A pod that gets its cells later tells its times then."""
+        """Take in a pod. A pod placed later tells its times then."""
         before, record.progress = record.progress, read_progress(pod, self._outbox.now.wall)
         times, mistakes, core = record.progress.times, record.progress.mistakes, self._term.core
         if core is None:
@@ -30,7 +30,7 @@ class Progressing:
             core.progress(record.request, times)
 
     def placed(self, record: PodRecord) -> None:
-        """The core has given a pod its cells. A checkpoint of before counts, as after a restart."""
+        """Tell the core the times of a newly placed pod. An earlier checkpoint counts, as after a restart."""
         times, core = record.progress.times, self._term.core
         if times != NO_TIMES and core is not None and record.request is not None:
             core.progress(record.request, times)

@@ -1,15 +1,11 @@
-"""The bound of a quota tree for all that gets cells, whoever made it: every road to cells is asked here.
+"""Limits of a quota tree on all cells, whoever asks: queued jobs, plain pods, gangs and Kueue's Workloads alike.
 
-Queues let jobs go within their quotas. Pods also get cells by other roads: plain pods and gangs, jobs that say `off` or
-are of a kind that no queue follows, Kueue's. Each affinity group that has or reserves cells is charged to a leaf of the
-tree: that of its job if cells are held for it, else the one that the labels of its pod name or its namespace has. A job
-of a queue is charged with all that it asks for from the moment in which cells are held for it. Who would exceed a `max`
-or `kube-queue/max-jobs` waits.
+Each affinity group with cells or reservations is charged to a leaf: its job's if cells are held for it, else by the
+labels of its pod or its namespace. A queued job is charged its whole request once cells are held for it. Work beyond a
+`max` or `kube-queue/max-jobs` waits. Changes are counted when asked; without a tree, never. Not thread-safe.
 
     charge of a job == max(asked when cells were held, sum of its groups), by resource
     use of a leaf == sum of the charges of its jobs
-
-Facts note changes only; these are counted when somebody asks. Without a tree nothing is counted. Not thread-safe.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,23 +41,23 @@ Key = tuple[str, JobName | str]
 
 @dataclass(frozen=True, slots=True)
 class OverQuota(Wait):
-    """A quota is used up."""
+    """The message that a quota is used up."""
 
 
 class Words(msgspec.Struct, frozen=True):
-    """A pod as quotas see it: its labels that quotas know, and its amounts."""
+    """A pod for quotas: the labels that they read, and its amounts."""
 
     labels: Mapping[str, str]
     amounts: Amounts
 
     @property
     def is_preemptible(self) -> bool:
-        """May it be preempted?"""
+        """True if it may be preempted."""
         return marks.is_preemptible(self.labels)
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """The use of a leaf by one job. `guaranteed` is the part of it that no other virtual cluster can take back.
+    """The use of a leaf by one job. `guaranteed` is the part that no other VC can reclaim.
 
     `lent` are its opportunistic groups, and those on lent cells.
     """
@@ -74,7 +70,7 @@ class Charge(msgspec.Struct, frozen=True):
 
 
 class _Account(msgspec.Struct):
-    """Of one job: `asked` when cells were held for it, `groups` that have cells, and what is `counted` of both.
+    """One job: `asked` when cells were held for it, `groups` with cells, and `counted` of both.
 
     sum == the amounts of all groups, own == those of the guaranteed ones.
     """
@@ -87,12 +83,12 @@ class _Account(msgspec.Struct):
     counted: Amounts | None = None
 
     def put(self, name: str, amounts: Amounts, *, is_own: bool) -> None:
-        """A group has cells."""
+        """Add a group with cells."""
         self.groups[name] = amounts, is_own
         self._add(amounts, is_own=is_own)
 
     def pop(self, name: str) -> None:
-        """A group has none any more."""
+        """Remove a group without cells."""
         amounts, is_own = self.groups.pop(name)
         self._add({resource: -amount for resource, amount in amounts.items()}, is_own=is_own)
         if not self.groups:  # sums of fractions leave crumbs
@@ -100,7 +96,7 @@ class _Account(msgspec.Struct):
             self.own.clear()
 
     def total(self) -> Amounts | None:
-        """All that is to be counted, None if there is nothing any more."""
+        """The amounts to count, None if there are none."""
         if self.asked is None and not self.groups:
             return None
         return dict(_most(self.asked or {}, self.sum))
@@ -118,7 +114,7 @@ _PLANNED = "_planned"
 
 
 class QuotaBound:
-    """See the module. `version` grows with every change of the charges."""
+    """Charges all groups to the tree and checks requests. `version` grows with every change of the charges."""
 
     def __init__(self, cache: ClusterCache, holds: HeldJobs, retries: Retries) -> None:
         self._cache, self._holds, self._retries = cache, holds, retries
@@ -141,11 +137,11 @@ class QuotaBound:
 
     @property
     def tree(self) -> QuotaTree | None:
-        """The tree that it counts by, None for none."""
+        """The quota tree; None without quotas."""
         return self._tree
 
     def follow(self, told: QuotasFollowed) -> None:
-        """Count by this tree from now on, by none if it is None. Cost O(groups) if it is another one."""
+        """Count by this tree, or by none. Cost O(groups) if it is another one."""
         is_news = (told.tree, told.is_known) != (self._tree, self._is_known)
         self._is_known = told.is_known
         if told.tree != self._tree:
@@ -159,12 +155,12 @@ class QuotaBound:
             self._retries.room_made()
 
     def begin_term(self) -> None:
-        """This replica leads: until its queues have begun, nobody knows for which jobs cells were held."""
+        """Begin a term: held jobs are unknown until its queues have begun."""
         self._is_known = self._is_known and self._tree is None
         self._forget_all()
 
     def see(self, pod: Pod) -> None:
-        """A pod looks like this. Its labels count as they are when it gets its cells; see also `_words_of`."""
+        """Take in a pod. Its labels count as they are when it gets its cells; see also `_words_of`."""
         uid = pod.metadata.uid
         record = self._cache.pods.get(uid)
         if record is None:
@@ -178,14 +174,14 @@ class QuotaBound:
                 self._changed[record.request.spec.group.name] = None
 
     def forget(self, uid: str) -> None:
-        """A pod is gone."""
+        """Remove a pod."""
         self._asked.pop(uid, None)
 
     # Questions
 
     @property
     def is_asked(self) -> bool:
-        """Is there anything to be asked?"""
+        """True if there is a tree to check."""
         return self._tree is not None or not self._is_known
 
     def refusal(
@@ -197,10 +193,10 @@ class QuotaBound:
         instead: Iterable[str] = (),
         said: Mapping[str, Words] | None = None,
     ) -> Wait | None:
-        """Why these may not have cells together, beside all that have some; None if they may.
+        """The reason why these may not have cells together, beside all present users; None if they may.
 
-        They get cells `beside` pods that do not exist, and `instead` of groups that reserve some. `said` are the words
-        of pods that do not exist, by uid. Cost O(pods + changes since the last question).
+        They get cells `beside` future pods, and `instead` of groups that reserve some. `said` describes future pods, by
+        uid. Cost O(pods + changes since the last question).
         """
         if not self.is_asked:
             return None
@@ -222,17 +218,17 @@ class QuotaBound:
         return found
 
     def allows(self, core: Core, pods: Sequence[tuple[PodRecord, PodRequest]]) -> bool:
-        """May these have cells together, by their quotas?"""
+        """True if quotas allow these cells together."""
         return self.refusal(core, pods) is None
 
     def moment(self, core: Core) -> object:
-        """Another one whenever answers may be."""
+        """A value that changes whenever answers may."""
         return (self.settled_version(core), id(self._tree), self._is_known) if self.is_asked else None
 
     def refusal_of_hold(self, core: Core, hold: Hold) -> Wait | None:
-        """Why cells may not be held for a job; None if they may.
+        """The reason why cells may not be held for a job; None if they may.
 
-        A job that runs may hold what it is counted with, even above its quota; more only within its quota.
+        A running job may hold as much as it is charged, even above its quota; more only within it.
         """
         if self._tree is None:
             return None
@@ -249,7 +245,7 @@ class QuotaBound:
         return self._beyond({key: ({}, asked)})
 
     def read(self, pod: Pod) -> Words:
-        """The words of a pod."""
+        """A pod for quotas."""
         try:
             amounts = amounts_of(pod)
         except UserError:
@@ -287,7 +283,6 @@ class QuotaBound:
     # Counting
 
     def _settle(self, core: Core) -> None:
-        """Count all changes."""
         if core.state is not self._state or core.touched is None or self._holds.changed is None:
             self._forget_all()
             self._state, self._usage = core.state, None if self._tree is None else Usage(self._tree)
@@ -306,7 +301,7 @@ class QuotaBound:
             self._take_group(core, group)
 
     def _take_hold(self, name: JobName) -> None:
-        """Cells are held for a job, or for another number of pods, or not any more."""
+        """Count a new, changed or dropped hold of a job."""
         held, before = self._holds.of(name), self._held.pop(name, None)
         if before is not None:
             self._accounts[before].asked = None
@@ -319,7 +314,7 @@ class QuotaBound:
             self._recount(key)
 
     def _take_group(self, core: Core, name: str) -> None:
-        """A group has got cells, has lost them, or has other pods."""
+        """Count a group that got or lost cells, or has other pods."""
         if (before := self._key_of.pop(name, None)) is not None:
             self._accounts[before].pop(name)
         group = core.state.groups.get(name)
@@ -334,7 +329,7 @@ class QuotaBound:
                 self._recount(each)
 
     def _leave_out(self, name: str) -> None:
-        """Do not count a group until changes are counted next."""
+        """Skip a group until changes are counted next."""
         if (key := self._key_of.pop(name, None)) is not None:
             self._accounts[key].pop(name)
             self._recount(key)
@@ -373,21 +368,21 @@ class QuotaBound:
     # Values
 
     def _asked_of(self, group: Group) -> Words:
-        """The words of a group's first pod."""
+        """The first pod of a group, for quotas."""
         return next((self._words_of(pod.uid) for pod in _pods_of(group) if pod.uid in self._asked), _NOTHING)
 
     def _words_of(self, uid: str) -> Words:
-        """The words of a pod. If its binding has kept its labels, these count, whatever they are now."""
+        """A pod for quotas. Labels stored with its binding win over present ones."""
         record, asked = self._cache.pods.get(uid), self._asked[uid]
         kept = None if record is None else record.place.quota
         return asked if kept is None else msgspec.structs.replace(asked, labels=kept)
 
     def _labels_to_keep(self, uid: str) -> Mapping[str, str] | None:
-        """The labels of a pod that is being bound, for leaders to come; None without a tree."""
+        """The labels to store with a pod's binding for later leaders; None without a tree."""
         return self._words_of(uid).labels if self.is_asked and uid in self._asked else None
 
     def _key_of_group(self, group: Group) -> Key | None:
-        """The account of a group, None if it is of no leaf, or counted with the hold of a job."""
+        """The account of a group, None if it has no leaf, or counts with its job's hold."""
         pod = next(iter(_pods_of(group)), None)
         if pod is None or held_job(group.name) is not None:
             return None
@@ -411,7 +406,7 @@ class QuotaBound:
         return self._leaf(hold.pods[0].labels if hold.pods else {}, hold.job.namespace)
 
     def _leaf(self, labels: Mapping[str, str], namespace: str) -> str:
-        """The leaf of work that is in no queue, "" for none. A label that may not be used is as good as none."""
+        """The leaf of work outside queues, "" for none. A forbidden label counts as none."""
         if self._tree is None:
             return ""
         try:
@@ -429,7 +424,7 @@ class QuotaBound:
         return self._cache.interpreter.cell_amounts.at_least(total, hold.spec.leaf_cell_type, leaf_count)
 
     def _amounts_of_group(self, core: Core, group: Group, more: PodRequest | None = None) -> Amounts:
-        """The amounts of a group, as if this pod had a slot too. Slots without a pod count like the others, by size."""
+        """The amounts of a group, as if this pod had a slot too. Empty slots count like others of their size."""
         leaves = group.physical[group.physical != NO_CELL]
         leaf_type = core.state.topology.cell_type(int(leaves[0])) if len(leaves) else group.spec.leaf_cell_type
         pods = {pod.uid: pod for pod in (*_pods_of(group), *((more,) if more is not None else ()))}
@@ -457,7 +452,7 @@ class QuotaBound:
     def _more_for(
         self, core: Core, record: PodRecord, request: PodRequest, said: Mapping[str, Words]
     ) -> tuple[Key, Amounts] | None:
-        """The account of a pod that asks for cells, and what it adds; None if it is counted, or is of no leaf."""
+        """The account of a pod that asks for cells, with its amounts; None if already counted or without a leaf."""
         spec, asked = request.spec, said.get(record.uid) or self._asked.get(record.uid, _NOTHING)
         group = core.state.groups.get(spec.group.name)
         if group is None:
@@ -472,7 +467,7 @@ class QuotaBound:
         return key, {name: max(amount - before.get(name, 0.0), 0.0) for name, amount in after.items()}
 
     def _beyond(self, wanted: Mapping[Key, tuple[Amounts, Amounts | None]]) -> Wait | None:
-        """Which quota does not allow these accounts more groups of these amounts, or to be asked for so much?"""
+        """The quota that refuses these accounts more groups of these amounts, or a larger request."""
         usage = self._usage
         if usage is None:
             return None
@@ -506,7 +501,7 @@ class QuotaBound:
 
 
 def _pods_of(group: Group) -> list[PodRequest]:
-    """The pods that have a group's cells or wait for them, each once."""
+    """The pods with a group's cells or waiting for them, once each."""
     pods = {pod.uid: pod for pod in group.holders if pod is not None}
     return list((pods | group.preempting_pods).values())
 

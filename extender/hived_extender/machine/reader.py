@@ -1,4 +1,4 @@
-"""Cells and groups as people look at them, so that nobody else waits for a long answer."""
+"""Cells and groups for viewers, read so that long answers block no other caller."""
 
 import re
 import secrets
@@ -29,10 +29,10 @@ WAIT_S = 0.002
 
 
 class OpenCore(Protocol):
-    """Takes the lock and gives the core; raises BusyError if others have the lock for longer than `wait_s`."""
+    """Takes the lock and gives the core; raises BusyError after `wait_s`."""
 
     def __call__(self, wait_s: float | None = None) -> AbstractContextManager[Core]:
-        """Raises UserError (503) on a replica that does not lead."""
+        """Open the core. Raises UserError (503) on a replica that does not lead."""
 
 
 class Reader:
@@ -43,11 +43,11 @@ class Reader:
         self._process = secrets.token_hex(4)
 
     def affinity_groups(self) -> Iterator[dict[str, Any]]:
-        """All groups by name, one at a time; others are served in between."""
+        """All groups by name, one at a time; the lock is free in between."""
         return (group for group in self.sliced_affinity_groups() if group is not None)
 
     def sliced_affinity_groups(self, seen: Seen = None) -> Iterator[dict[str, Any] | None]:
-        """As `affinity_groups`, for a caller who must not wait: None while others have the lock."""
+        """As `affinity_groups`, for a caller that must not wait: None while the lock is taken."""
         with self._open_core() as core:
             names = sorted(core.state.groups)
         return self._groups(names, seen)
@@ -70,9 +70,9 @@ class Reader:
                 yield group
 
     def affinity_group(self, name: str, seen: Seen = None) -> dict[str, Any]:
-        """One group, by its name or by what its pods call it, if groups of one namespace alone do.
+        """One group, by its name or its pods' name for it, if only groups of one namespace have that name.
 
-        Raises UserError if it is not known, or hidden, or if several namespaces have one of that name.
+        Raises UserError if it is unknown or hidden, or if several namespaces have one of that name.
         """
         with self._open_core() as core:
             groups = core.state.groups
@@ -86,9 +86,9 @@ class Reader:
             return _group(core, meant[0] if meant else name, seen)
 
     def version(self, vc: str | None = None) -> str:
-        """Another text after every change of the state, in every term and in every process.
+        """A text that changes with the state, and is unique among terms and processes.
 
-        Raises UserError if a `vc` is given and not known.
+        Raises UserError for an unknown `vc`.
         """
         with self._open_core() as core:
             if vc is not None and vc not in core.state.topology.vc_index:
@@ -96,14 +96,14 @@ class Reader:
             return self._version_of(core)
 
     def cells(self) -> CellStatus:
-        """All cells as they are now. Others wait for a millisecond or two in a cluster of 16,384 nodes."""
+        """All present cells. Takes the lock for a millisecond or two in a cluster of 16,384 nodes."""
         return self.versioned_cells()[1]
 
     def versioned_cells(self) -> tuple[str, CellStatus]:
-        """The version, and all cells as they are then.
+        """The version, and all cells of it.
 
-        They are copied twice. The first copy takes most of the time, as its memory is new, and is made without the
-        lock; changes meanwhile do no harm, as the second one replaces it.
+        They are copied twice. The first copy, without the lock, pays for new memory; the second, with it, replaces any
+        changes meanwhile.
         """
         with self._open_core() as core:
             state = core.state
@@ -133,7 +133,7 @@ def _namespaces(core: Core, name: str) -> set[str]:
 
 
 def _is_hidden(core: Core, name: str, seen: Seen) -> bool:
-    """Is a group, or a name of none, nobody's whom the caller may see?"""
+    """True if the caller may see no pod of a group; also for an unknown group."""
     if seen is None:
         return False
     if name in core.state.groups:
@@ -143,7 +143,7 @@ def _is_hidden(core: Core, name: str, seen: Seen) -> bool:
 
 
 def _group(core: Core, name: str, seen: Seen = None) -> dict[str, Any]:
-    """One group as a caller sees it: of one that is hidden, its virtual cluster, priority, state and cells are left."""
+    """One group for a caller: a hidden one shows its VC, priority, state and cells only."""
     group = _whole_group(core, name)
     if seen is None:
         return group
@@ -158,7 +158,7 @@ def _group(core: Core, name: str, seen: Seen = None) -> dict[str, Any]:
 
 
 def _whole_group(core: Core, name: str) -> dict[str, Any]:
-    """One group, with the preemptor that only the core still knows."""
+    """One group, with the preemptor that only the core remembers."""
     group = status.affinity_group(core.state, name, core.lazy_times)
     preemptor = core.lazy_preemptor(name)
     if preemptor is not None:
@@ -173,7 +173,7 @@ def _whole_group(core: Core, name: str) -> dict[str, Any]:
 
 
 def _leaf_types(core: Core, name: str) -> list[str]:
-    """The types of the leaf cells that a group has."""
+    """The types of a group's leaf cells."""
     topology, leaves = core.state.topology, core.state.groups[name].physical
     held = leaves[leaves != NO_CELL]
     _, firsts = np.unique(topology.arrays.chain_level[held], return_index=True)
@@ -181,7 +181,7 @@ def _leaf_types(core: Core, name: str) -> list[str]:
 
 
 def _work(core: Core, name: str) -> dict[str, Any]:
-    """The times of a group as `api.cells.GroupWork`; nothing if its start is unknown (rule 8.12)."""
+    """The times of a group as `api.cells.GroupWork`; empty if its start is unknown (rule 8.12)."""
     group = core.state.groups[name]
     if group.since_ms == NO_TIME:
         return {}

@@ -1,17 +1,11 @@
-"""Retries of waiting pods on the core, although kube-scheduler does not ask about them.
+"""Retries of waiting pods on the core, for changes that kube-scheduler does not see.
 
-kube-scheduler tries a refused pod again on an event of the cluster that may matter to it. It has no reason to when only
-hived knows of the change: a reservation ended, or a replica began to lead with another configuration. Nor does it if it
-asked about the pod just before hived's own watch told of the same change. So pods are tried on the core a moment after
-every change that makes room, unless they have been asked about since. Pods that could run are woken. That costs
-microseconds for a pod that still has to wait. Waking it for nothing would cost kube-scheduler a whole cycle and the API
-server several writes.
-
-A new pod is tried too if kube-scheduler has not asked about it by then: its own filters may leave the pod no node, and
-only the service can know that others are to make room. For the same reason a pod that could run, and has not been asked
-about since, is tried again after others got their nodes: its own may be among them.
-
-Having kube-scheduler try a pod again, by a change of the pod: the event that it needs.
+kube-scheduler retries a refused pod on cluster events, but not if only hived knows of the change (a reservation ended,
+a new leader has another configuration), or if it asked just before hived's own watch told. So a moment after any change
+that makes room, pods not asked about since are tried on the core, and woken if they could run. A try costs
+microseconds; a needless wake-up costs kube-scheduler a cycle and the API server several writes. New pods that
+kube-scheduler has not asked about are tried too, as its own filters may leave them no node until others make room. Pods
+that could run are retried after others got nodes: theirs may be among them.
 """
 
 from collections import OrderedDict
@@ -39,10 +33,10 @@ UNASKED = -1
 
 
 class Retries:
-    """Remembers every pod that waits, until it is settled: one that was woken may be overtaken."""
+    """Waiting pods to try again, until settled: one that was woken may be overtaken."""
 
     def __init__(self, outbox: Outbox, delay_s: float) -> None:
-        """`delay_s` is how long kube-scheduler has, after a change that made room, to ask again by itself."""
+        """`delay_s` is the time for kube-scheduler to ask by itself after a change that made room."""
         self._outbox = outbox
         self._delay_s = delay_s
         self._refusals: dict[str, int] = {}  # uid -> how many changes there had been when it was last refused or tried
@@ -55,25 +49,25 @@ class Retries:
 
     @property
     def has_backlog(self) -> bool:
-        """Are there pods to be tried now?"""
+        """True if there are pods to try now."""
         return bool(self._backlog)
 
     def appeared(self, uid: str) -> None:
-        """A pod waits that kube-scheduler has not asked about yet."""
+        """Add a waiting pod about which kube-scheduler has not asked."""
         self._note(uid, UNASKED)
         self._sweep_in(self._delay_s)
 
     def not_woken(self, uid: str) -> None:
-        """A pod that could run could not be woken."""
+        """Add a pod that could run and could not be woken."""
         self._note(uid, UNASKED)
         self._sweep_in(RETRY_S)
 
     def refused(self, uid: str) -> None:
-        """A pod was told to wait."""
+        """Add a refused pod."""
         self._note(uid, self.change_count)
 
     def settled(self, uid: str) -> None:
-        """A pod has its node, or is gone."""
+        """Remove a pod that has its node or is gone."""
         self._refusals.pop(uid, None)
         self._being_tried.discard(uid)
         self._fitting.discard(uid)
@@ -81,25 +75,25 @@ class Retries:
             self._outbox.wake_in(OVERTAKEN, OVERTAKEN_S)
 
     def room_made(self) -> None:
-        """Something changed that may let a refused pod in."""
+        """Note a change that may let a refused pod in."""
         self.change_count += 1
         if self._refusals:
             self._sweep_in(self._delay_s)
 
     def forget_all(self) -> None:
-        """The term is over: nobody's refusal matters any more."""
+        """Drop all pods at the end of a term."""
         for pods in (self._refusals, self._being_tried, self._fitting, self._backlog):
             pods.clear()
 
     def time_came(self, _: str, what: str) -> None:
-        """Look for pods to be tried: all that were refused before the last change, or that may be overtaken."""
+        """Queue pods refused before the last change, or that may be overtaken."""
         are_overtaken = what == OVERTAKEN[1]
         for uid, seen in self._refusals.items():
             if seen < self.change_count or (are_overtaken and uid in self._fitting):
                 self._backlog.setdefault(uid)
 
     def take_slice(self) -> list[str]:
-        """The pods to be tried next; to be followed by `tried`."""
+        """The next pods to try; `tried` must follow."""
         uids: list[str] = []
         while self._backlog and len(uids) < SLICE:
             uid, _ = self._backlog.popitem(last=False)
@@ -109,14 +103,14 @@ class Retries:
         return uids
 
     def take_too(self, uids: Iterable[str]) -> None:
-        """These pods are tried with one of the slice: whatever is true of it is true of them."""
+        """Add pods that share the fate of one in the slice."""
         for uid in uids:
             self._backlog.pop(uid, None)
             if uid in self._refusals:
                 self._being_tried.add(uid)
 
     def tried(self, fitting: Collection[str]) -> None:
-        """All that were taken have been tried. Pods in `fitting` could run; others may have to leave for them."""
+        """End a slice. Pods in `fitting` could run; others may have to leave for them."""
         for uid in self._being_tried:
             self._refusals[uid] = self._slice_began  # what it changed itself, others of the slice may not have seen
         self._fitting |= self._being_tried & set(fitting)
@@ -140,7 +134,7 @@ SILENT_S = 1.0
 
 
 class Wakes:
-    """The pods that kube-scheduler is to be told of. One that cannot be told of, and still waits, is retried later."""
+    """Pods to touch so that kube-scheduler tries them. One that fails and still waits is retried later."""
 
     def __init__(self, outbox: Outbox, pods: PodTable, retries: Retries) -> None:
         self._outbox = outbox
@@ -151,7 +145,7 @@ class Wakes:
         self._silent_until = 0.0
 
     def ask(self, record: PodRecord) -> None:
-        """Have kube-scheduler try a pod again, soon."""
+        """Wake kube-scheduler for a pod, soon."""
         if self._outbox.now.at < self._silent_until:
             self._failed(record.uid)
             return
@@ -159,7 +153,7 @@ class Wakes:
         self._go_on()
 
     def wrote(self, effect: TouchPod, error: HivedError | None) -> None:
-        """A pod was changed, or could not be."""
+        """Take the result of a touch."""
         self._under_way -= 1
         if error is not None:
             self._failed(effect.pod.uid)
@@ -171,7 +165,7 @@ class Wakes:
         self._go_on()
 
     def forget_all(self) -> None:
-        """The term is over."""
+        """Drop all pods at the end of a term."""
         self._ready.clear()
 
     def _go_on(self) -> None:

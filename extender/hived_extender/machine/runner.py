@@ -1,11 +1,9 @@
 """Runs the machine in the world: one lock, one thread for time, one pool for writes.
 
-A stimulus is handed in under the lock. Its effects are carried out afterwards, without the lock, on the pool. The
-result of each effect is the next stimulus. The runner decides nothing: how many writes are under way at once, what
-is tried again and when, is the machine's to say.
-
-When the machine breaks one of its own rules, the service stops: every verb raises InvariantError, and `fault` says why,
-until somebody restarts the process, which rebuilds the state from the pods' annotations.
+A stimulus is handled under the lock; its effects are carried out on the pool without it, and each result is the next
+stimulus. The machine, not the runner, limits concurrent writes and retries. When the machine breaks a rule of its own,
+the service stops: every verb raises InvariantError, with the cause in `fault`, until a restart rebuilds the state from
+the pods' annotations.
 """
 
 import logging
@@ -40,18 +38,18 @@ a tenth of a core.
 
 
 class BusyError(UserError):
-    """Others hold the lock, and whoever asked must not wait for it."""
+    """The lock is taken, and the caller must not wait for it."""
 
 
 class Writes(Protocol):
-    """The way effects are carried out; `writes.Writer` is one."""
+    """Carries out effects; `writes.Writer` is one."""
 
     def write(self, effect: Write, may_write: Callable[[], bool]) -> Wrote:
-        """Call the API server and tell what came of it. `may_write`: does the term of the decision go on?"""
+        """Call the API server and return the result. `may_write` is true while the deciding term goes on."""
 
 
 class _Exclusive:
-    """A generator in its place would cost a filter call a hundredth of its time."""
+    """A context manager as a class: a generator would cost a filter call a hundredth of its time."""
 
     __slots__ = ("_runner", "_wait_s")
 
@@ -67,7 +65,7 @@ class _Exclusive:
 
 
 class Runner:
-    """Thread-safe. `holds` tells at any time and at once whether the term of leadership goes on."""
+    """Runs the machine; thread-safe. `holds` tells at once whether the term of leadership goes on."""
 
     def __init__(self, machine: Machine, writes: Writes) -> None:
         self.holds: Callable[[], bool] = lambda: False
@@ -87,13 +85,13 @@ class Runner:
         self._thread = threading.Thread(target=self._keep_time, name="timers", daemon=True)
 
     def start(self) -> None:
-        """Begin to tell the machine that a time has come."""
+        """Start the timer thread."""
         self._thread.start()
 
     def handle(self, stimulus: Stimulus, *, wait_s: float | None = None) -> Any:
-        """Hand a stimulus in, have its effects carried out, and return the answer. Raises the answer if it is an error.
+        """Handle a stimulus, start its effects, and return the answer. Raises the answer if it is an error.
 
-        Where the answer awaits an effect, this thread carries that out first. Raises BusyError if others are served for
+        If the answer awaits an effect, this thread carries it out first. Raises BusyError if the lock is taken for
         longer than `wait_s`, and InvariantError once the machine is broken.
         """
         with self.exclusive(wait_s=wait_s) as machine:
@@ -105,7 +103,7 @@ class Runner:
         return answer
 
     def handle_within(self, stimulus: Stimulus) -> Any:
-        """As `handle`, for whoever holds the lock already; an error is returned."""
+        """As `handle`, for a caller with the lock; an error is returned."""
         machine = self._machine
         answer, effects = machine.handle(stimulus, self._now())
         if effects:
@@ -118,8 +116,7 @@ class Runner:
     def exclusive(self, *, wait_s: float | None = None) -> "_Exclusive":
         """Hold the lock. Any exception but UserError, the machine's or the caller's, stops the service.
 
-        Raises InvariantError when that happens and ever after. Raises BusyError if others hold the lock for longer than
-        `wait_s`.
+        Raises InvariantError then and ever after, and BusyError if the lock is taken for longer than `wait_s`.
         """
         return _Exclusive(self, wait_s)
 
@@ -145,9 +142,9 @@ class Runner:
 
     @contextmanager
     def look(self, *, wait_s: float | None = None) -> Iterator[Machine]:
-        """Hold the lock to look at what is there, also when the service has stopped.
+        """Hold the lock to read, even when the service has stopped.
 
-        Raises BusyError if others hold the lock for longer than `wait_s`.
+        Raises BusyError if the lock is taken for longer than `wait_s`.
         """
         self._acquire(wait_s)
         try:
@@ -156,16 +153,16 @@ class Runner:
             self._lock.release()
 
     def wait_until_free(self) -> None:
-        """Wait until nobody holds the lock; somebody may at once hold it again."""
+        """Wait until the lock is free; it may be taken again at once."""
         with self._lock:
             pass
 
     def hold_of(self, uid: str) -> Future[None] | None:
-        """Done when the binding of this pod need not be held back any more; None if it need not be. Never waits."""
+        """A future done when this pod's binding is released; None if it is not held. Never waits."""
         return self._held.get(uid)
 
     def close(self, timeout_s: float) -> None:
-        """Handle nothing more by itself; waits for writes under way, and for so long for those that follow them."""
+        """Stop the threads; waits for writes under way, and `timeout_s` for writes that follow."""
         with suppress(InvariantError):
             self.handle(Closing())
         with self._lock:
@@ -188,12 +185,12 @@ class Runner:
 
     @property
     def wall_s(self) -> float:
-        """The present time in seconds since 1970, as stimuli are told it."""
+        """Seconds since 1970, as in stimuli."""
         return self._now().wall
 
     @property
     def clock_s(self) -> float:
-        """The present time in seconds of a clock that never goes back."""
+        """Seconds of a monotonic clock."""
         return self._now().at
 
     def _now(self) -> Now:
@@ -215,7 +212,7 @@ class Runner:
                 held.set_result(None)
 
     def _submit(self, effect: Write, term: int) -> None:
-        """Have an effect carried out on the pool."""
+        """Carry out an effect on the pool."""
         self._under_way += 1
         self._pool.submit(self._write_later, effect, term).add_done_callback(tell_failure)
 
@@ -230,7 +227,7 @@ class Runner:
                     self._timer_set.notify_all()
 
     def _write(self, effect: Write, term: int) -> Any:
-        """Carry an effect out that was decided in this term, and hand in what came of it; an error is returned."""
+        """Carry out an effect of this term, and handle its result; an error is returned."""
         wrote = self._writes.write(effect, lambda: self._machine.term == term and self.holds())
         with self.exclusive() as machine:
             return self.handle_within(replace(wrote, is_current=machine.term == term))

@@ -1,8 +1,6 @@
-"""The service as everybody else sees it: facts from the watches, questions of kube-scheduler and of people.
+"""The service for its callers: facts from watches, questions of kube-scheduler and of users.
 
-Text is read before the machine gets it, so that the lock is held for a decision, never for a parser or a call.
-
-Taking in what the watches tell: text is read first, then the machine gets the fact.
+Text is parsed before the machine gets it: the lock is held for decisions, never for a parser or a call.
 """
 
 import logging
@@ -77,20 +75,20 @@ from hived_extender.recording.record import Draft, Recorder
 
 
 class PodFollower(Protocol):
-    """Is told of pods besides the machine, on the threads of watches."""
+    """Receives pods besides the machine, on the threads of watches."""
 
     def listed(self, pods: Iterable[Pod], /) -> None:
-        """These are all pods."""
+        """Take all pods of a listing."""
 
     def seen(self, pod: Pod, /) -> None:
-        """A pod looks like this now, or did a moment ago."""
+        """Take a present pod, perhaps a moment late."""
 
     def gone(self, uid: str, /) -> None:
-        """A pod was deleted."""
+        """Take a deleted pod."""
 
 
 class Intake:
-    """Every method may be called from any thread, in any order, twice or late."""
+    """Parses facts of watches and tells the machine, from any thread, in any order, twice or late."""
 
     def __init__(self, machine: Machine, runner: Runner, texts: Texts) -> None:
         self.machine = machine
@@ -100,39 +98,39 @@ class Intake:
         self._followers: list[PodFollower] = []
 
     def follow_pods(self, follower: PodFollower) -> None:
-        """Tell somebody else of all pods, from the first one on: to be called before that."""
+        """Add a follower of all pods; call it before the first pod."""
         self._followers.append(follower)
 
     def node_seen(self, node: Node) -> None:
-        """A node exists and looks like this now."""
+        """Take in an existing node."""
         self.tell(NodeSeen(node))
 
     def node_gone(self, node: Node) -> None:
-        """A node does not exist any more."""
+        """Take in a deleted node."""
         self.tell(NodeSeen(node, is_gone=True))
 
     def sync_nodes(self, nodes: Iterable[Node]) -> None:
-        """These are all nodes there are."""
+        """Take in a listing of all nodes."""
         nodes = list(nodes)
         self.tell(NodesListed(tuple(node.metadata.name for node in nodes)))
         for node in drained(nodes):
             self.node_seen(node)
 
     def pod_seen(self, pod: Pod, *, is_listed: bool = False) -> None:
-        """A pod exists and looks like this now; one that `is_listed` is sure to."""
+        """Take in a pod; one that `is_listed` surely exists."""
         for each in self._followers:
             each.seen(pod)
         reading = self._texts.read(pod.metadata, node=pod.node, pod=pod)
         self.tell(PodSeen(pod, reading, is_listed))
 
     def pod_gone(self, uid: str) -> None:
-        """A pod was deleted."""
+        """Take in a deleted pod."""
         for each in self._followers:
             each.gone(uid)
         self.tell(PodGone(uid))
 
     def sync_pods(self, pods: Iterable[Pod]) -> None:
-        """These are all pods there are."""
+        """Take in a listing of all pods."""
         pods = list(pods)
         for each in self._followers:
             each.listed(pods)
@@ -146,29 +144,29 @@ class Intake:
             self.pod_seen(pod, is_listed=True)
 
     def devices_listed(self, kind: type[DeviceObject], objects: Iterable[Any]) -> None:
-        """These are all objects of dynamic resource allocation of a kind."""
+        """Take in all objects of dynamic resource allocation of a kind."""
         self.tell(DevicesListed(kind, tuple(objects)))
 
     def device_seen(self, item: DeviceObject, *, is_gone: bool = False) -> None:
-        """An object of dynamic resource allocation looks like this now, or did when it went."""
+        """Take in an object of dynamic resource allocation, as seen or when deleted."""
         self.tell(DeviceSeen(item, is_gone))
 
     def object_seen(self, ref: ObjectRef) -> None:
-        """An object that describes gangs was created, changed or deleted."""
+        """Take in a change of an object that describes gangs."""
         self.tell(ObjectSeen(ref))
 
     def namespace_changed(self, namespace: str) -> bool:
-        """A namespace has other labels. True if its pods may do something else now, and have to be told anew."""
+        """Take in labels of a namespace. True if its pods may act otherwise now, and must be told again."""
         return bool(self.tell(NamespaceChanged(namespace)))
 
     def tell(self, fact: Stimulus) -> Any:
-        """Hand in a fact. A fault is on record, and nobody who tells a fact listens any more."""
+        """Hand in a fact. A fault is logged, not raised: watches do not listen any more."""
         with suppress(InvariantError):
             return self.runner.handle(fact)
         return None
 
     def _read_late(self, pod: Pod) -> None:
-        """The text of a pod has been read, which could not be when it was seen."""
+        """Take in a pod whose text could not be parsed at once."""
         if self._pods.get(pod.metadata.uid) is not None:
             self.pod_seen(pod)
 
@@ -183,11 +181,10 @@ CLOSE_S = 1.0
 
 
 class Setup(TypedDict, total=False):
-    """The parts that a service may be given; all have a default.
+    """Optional parts of a service.
 
-    `pace` says how soon and how often people are told of pods. `prover` proves bindings; what it proved and somebody
-    has changed since is kept in `secret`. `labels_of` has the labels of namespaces, `class_of` the PriorityClass of a
-    name, for "" the one of pods that name none.
+    `pace` limits writes about each pod. `prover` proves bindings; originals of changed ones are stored in `secret`.
+    `labels_of` gives a namespace's labels, `class_of` the PriorityClass of a name, for "" the default one.
     """
 
     verb_settings: VerbSettings
@@ -206,15 +203,14 @@ class Setup(TypedDict, total=False):
 
 
 def no_class(name: str) -> None:
-    """Of no name is a PriorityClass known."""
+    """Know no PriorityClass."""
 
 
 class Service(Intake):
-    """See the module. Every method may be called from any thread.
+    """The machine with its runner, for callers on any thread.
 
     Verbs raise UserError for requests that cannot be served (400), NotLeadingError (503) and UnknownPodError among
-    them. They raise BusyError if others are served for longer than `wait_s`, and InvariantError once the service has
-    stopped.
+    them; BusyError if the lock is taken for longer than `wait_s`; InvariantError once stopped.
     """
 
     def __init__(
@@ -225,7 +221,7 @@ class Service(Intake):
         run: Callable[[Machine, Writes], Runner] = Runner,
         **setup: Unpack[Setup],
     ) -> None:
-        """`run` makes what runs the machine."""
+        """`run` makes the runner of the machine."""
         self.metrics = setup.get("metrics") or Metrics()
         self.kernels: Callable[[], str] = kernels_in_use
         prover = setup.get("prover") or Prover()
@@ -264,17 +260,17 @@ class Service(Intake):
 
     @property
     def standing(self) -> str:
-        """In words, why this replica does not lead."""
+        """The reason why this replica does not lead."""
         return self.machine.verbs.standing
 
     @property
     def verb_settings(self) -> VerbSettings:
-        """How long the service goes along with kube-scheduler now."""
+        """The present limits for kube-scheduler's questions."""
         return self.machine.verbs.verb_settings
 
     @property
     def record(self) -> str:
-        """Where this run is recorded: `FOLDER/RUN`; "" if it is not, or not any more."""
+        """The folder `FOLDER/RUN` of this run's recording; "" without one, or after its end."""
         return "" if self._recorder is None else self._recorder.where
 
     @property
@@ -285,20 +281,20 @@ class Service(Intake):
     # Leadership
 
     def ping(self) -> str:
-        """Change a pod, one that waits if there is any; returns the version that the watch of pods will come to.
+        """Change a pod, a waiting one if possible; returns the version that the pod watch must reach.
 
-        A watch that has told of that version has told of everything before. "" if there is no pod to be changed.
+        A watch at that version has told everything before. "" if there is no pod to change.
         """
         with self.runner.look():
             records = self._pods.without_node() or self._pods.records(PodState.BOUND)
         return binding.ping(self._kube, records[0].named) if records else ""
 
     def fence(self, fenced: set[str], *, is_lenient: bool = False) -> None:
-        """Make every binding fail that another replica, or an earlier term of this one, may still be writing.
+        """Make every binding fail that another replica, or an earlier term, may still be writing.
 
-        `fenced` has the uids of pods done before in this term, and gets more: after a KubeError, call again to go on.
-        Where `is_lenient`, pods that the API server refuses to change are left as they are. Cost: one call of the API
-        server for each pod without a node.
+        `fenced` has uids of pods done before in this term, and grows: after a KubeError, call again to go on. With
+        `is_lenient`, pods that the API server refuses to change are skipped. Cost: one API call for each pod without a
+        node.
         """
         with self.runner.look():
             waiting = [record.named for record in self._pods.without_node() if record.uid not in fenced]
@@ -307,7 +303,7 @@ class Service(Intake):
             fenced.add(pod.metadata.uid)
 
     def prepare(self, standing: str, holds: Callable[[], bool]) -> None:
-        """Say what this replica does before it leads; nothing happens if the term is over."""
+        """Set the standing of this replica before it leads; does nothing if the term is over."""
         with self.runner.look() as machine:
             if holds() and machine.cache.core is None:
                 machine.verbs.standing = standing
@@ -315,7 +311,7 @@ class Service(Intake):
     def lead(self, holds: Callable[[], bool]) -> None:
         """Begin a term: build the state from all nodes and bound pods, and answer from now on.
 
-        `holds` tells at any time, from any thread and at once, whether the term goes on; nothing happens if it is over.
+        `holds` tells from any thread and at once whether the term goes on; does nothing if it is over.
         """
         changed = self._changed_bindings()
         with suppress(InvariantError), self.runner.exclusive():
@@ -324,12 +320,12 @@ class Service(Intake):
                 self.runner.handle_within(Elected(changed))
 
     def follow(self, standing: str) -> None:
-        """End the term, if there is one: answer nothing any more, and take back what Kubernetes has not confirmed."""
+        """End the term, if there is one: stop answering, and undo decisions that Kubernetes has not confirmed."""
         self._writer.forget_counts()
         self.tell(Deposed(standing))
 
     def close(self) -> None:
-        """Wait for bindings and evictions that are being written, then close the record."""
+        """Wait for bindings and evictions under way, then close the recording."""
         self._texts.close()
         self.runner.close(CLOSE_S)
         with self.runner.look() as machine:
@@ -350,7 +346,7 @@ class Service(Intake):
         return found
 
     def bind_pod(self, args: BindArgs) -> None:
-        """Write a decided binding to the API server. Repeating it is harmless, also after it succeeded.
+        """Write a decided binding to the API server. Repeats are harmless, also after success.
 
         Raises UserError if there is no such decision, or the API server refuses.
         """
@@ -359,19 +355,19 @@ class Service(Intake):
             self._ask(BindAsked(args, stranger))
 
     def hold_of(self, uid: str) -> Future[None] | None:
-        """Done when the binding of this pod need not be held back any more; None if it need not be. Never waits."""
+        """A future done when this pod's binding is released; None if it is not held. Never waits."""
         return self.runner.hold_of(uid)
 
-    # Questions of people
+    # Questions of users
 
     def serves(self, scheduler_name: str) -> bool:
-        """Are pods of this schedulerName ours?"""
+        """True if pods of this schedulerName are hived's."""
         return self.machine.interpreter.serves(scheduler_name)
 
     def what_if(self, pods: Sequence[Pod]) -> list[PodOutcome]:
         """The outcomes of these pods if they were created now; nothing changes. Cost O(cells) for each gang, apart.
 
-        To be asked in a `questions.place`. UserError if there are too many.
+        Call it in a `questions.place`. UserError if there are too many.
         """
         check_count(pods)
         self.check_leads()
@@ -380,7 +376,7 @@ class Service(Intake):
         return self.questions.ask(WhatIfAsked(tuple(readings)))
 
     def _as_admitted(self, pod: Pod) -> Pod:
-        """A pod with the priority and preemption policy of its PriorityClass, as far as it says none itself."""
+        """A pod with the defaults of its PriorityClass: priority and preemption policy."""
         spec = pod.spec
         if spec is None or (spec.priority is not None and spec.preemption_policy is not None):
             return pod
@@ -395,17 +391,17 @@ class Service(Intake):
         return replace(pod, spec=admitted)
 
     def lost_devices(self) -> list[LostDevices]:
-        """The devices of configured nodes that cannot be had, by node and leaf cell type, and why."""
+        """The lost devices of configured nodes, by node and leaf cell type, with reasons."""
         with self._open_core():
             return self.machine.cache.devices.reported_losses()
 
     def shortages(self) -> list[Shortage]:
-        """The promises to virtual clusters that can each be kept, but not all together, by chain."""
+        """By chain, the promises to VCs that can be kept one by one, but not all together."""
         with self._open_core():
             return self.machine.cache.devices.shortages()
 
     def draft(self, config_text: str) -> Draft | None:
-        """Where to record what a state to come is told; None if nothing is recorded."""
+        """The recorder of a future state's facts; None without recording."""
         with self.runner.look():
             return None if self._recorder is None else self._recorder.draft(config_text)
 
@@ -419,7 +415,7 @@ class Service(Intake):
             raise NotLeadingError(self.standing or "the term of this replica has ended")
 
     def _reading(self, pod: AskedPod) -> Reading:
-        """The annotations of an asked pod, read without the lock. Raises UnknownPodError if that takes longer."""
+        """Parse an asked pod's annotations without the lock. Raises UnknownPodError if that takes longer."""
         meta = pod.metadata
         record = self._pods.get(meta.uid)
         known = record.reading if record is not None else None
@@ -431,7 +427,7 @@ class Service(Intake):
         return reading
 
     def _changed_bindings(self) -> dict[str, Reading]:
-        """The original annotations of changed pods, by uid; asks the API server, without the lock.
+        """The original annotations of changed pods, by uid, read from the API server without the lock.
 
         Raises KubeError.
         """
@@ -445,12 +441,12 @@ class Service(Intake):
 
     @contextmanager
     def _open_core(self, wait_s: float | None = None) -> Iterator[Core]:
-        """Takes the lock. A stopped service may still be looked at."""
+        """Take the lock. A stopped service may still be read."""
         with self.runner.look(wait_s=wait_s) as machine:
             yield machine.verbs.core
 
     def _gauges(self) -> Gauges:
-        """Takes the lock, but not while it looks at tens of thousands of groups, which may change meanwhile."""
+        """Take the lock, but not while tens of thousands of groups are counted; these may change meanwhile."""
         with self.runner.look() as machine:
             state = machine.cache.core.state if machine.cache.core else None
             gauges = gauges_of(self._pods.counts(), state, machine.cache.devices.counts())

@@ -1,9 +1,8 @@
-"""The share of a node that comes with lent cells: a borrower gets no more of it, so that no guarantee is broken by CPU.
+"""Shares of a node that come with lent cells: a borrower gets no more, so that CPU breaks no guarantee.
 
-A leaf cell's share of CPU and memory is what `skuTypes` say of its type, less where the node has not as much for all of
-its leaf cells. Where they do not say, and of other resources, it is the node's allocatable amount divided by its leaf
-cells. Whatever of a node is beyond the shares of all of its leaf cells is promised to nobody, and any borrower may have
-it. Amounts other than bytes are rounded up to whole ones. Not thread-safe.
+A leaf cell's share of CPU and memory is that of its `skuTypes`, or less on a node with less. Without them, and for
+other resources, it is the node's allocatable divided by its leaf cells. Amounts beyond all shares are promised to no
+VC, and any borrower may have them. Amounts other than bytes are rounded up to whole ones. Not thread-safe.
 """
 
 import math
@@ -28,7 +27,7 @@ Amounts = npt.NDArray[np.float64]
 
 
 class Shares:
-    """For the nodes of one topology. `devices` are the resources that leaf cells stand for."""
+    """Shares on the nodes of one topology. `devices` are the resources behind leaf cells."""
 
     def __init__(self, spec: ClusterSpec, topology: Topology, leaves: npt.NDArray[np.int32], devices: Collection[str]):
         """Cost O(leaf cells)."""
@@ -44,7 +43,7 @@ class Shares:
     def most(self, rules: NodeRules, resource: str, cells: int, leaf_type: str = "") -> Amounts:
         """The most that a borrower of so many leaf cells of a node may have there, for each configured node.
 
-        leaf_type : of the cells; "" for any, of which the one with the least share counts on a node with several
+        leaf_type : of the cells; "" for any: the type with the least share counts on a node with several
         """
         has = rules.allocatable(resource).astype(np.float64)
         promised = self._promised.get(resource, {})
@@ -65,14 +64,14 @@ class Shares:
         return np.ceil(np.round(most / unit, 6)) * unit
 
     def allow(self, rules: NodeRules, demands: Demands, cells: int, leaf_type: str = "") -> Mask:
-        """The nodes on which a borrower of so many leaf cells of a type asks for no more than it may have."""
+        """The nodes on which a borrower of so many leaf cells of a type asks for at most its share."""
         allowed = np.ones(rules.node_count, np.bool_)
         for resource, wanted in self._counted(demands):
             allowed &= self.most(rules, resource, cells, leaf_type) >= wanted
         return allowed
 
     def excess(self, rules: NodeRules, demands: Demands, cells: int, leaf_type: str, node: int) -> str:
-        """What a borrower asks for beyond that on a node, in words; "" if nothing."""
+        """A borrower's excess over its share on a node, as text; "" if none."""
         for resource, wanted in self._counted(demands):
             most = float(self.most(rules, resource, cells, leaf_type)[node])
             if most < wanted:

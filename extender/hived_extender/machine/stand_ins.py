@@ -1,4 +1,4 @@
-"""Groups without pods in Kubernetes that hold cells for pods to come. Nobody else can take these cells for free."""
+"""Stand-ins: groups without Kubernetes pods that hold cells for pods to come; no other pod gets these for free."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -12,18 +12,18 @@ from hived_extender.recording.operations import STAND_IN, held_for
 
 
 def stand_in_name(number: int, what_for: str) -> str:
-    """The name of a stand-in's group in the core; no namespace and no pod is called so."""
+    """The core's name of a stand-in's group; no namespace or pod can have it."""
     return f"{STAND_IN}{number}:{what_for}"
 
 
 def held_job(group: str) -> tuple[str, str] | None:
-    """(name, namespace) of the job for whose pods a stand-in's group holds cells; None for any other group."""
+    """(name, namespace) of the job behind a stand-in's group; None for any other group."""
     parts = parts_of(held_for(group))
     return ("/".join(parts[:-1]), parts[1]) if parts else None
 
 
 class StandIns:
-    """The pods of one such group, which are there for the core alone."""
+    """The pods of one stand-in group, known to the core alone."""
 
     def __init__(self) -> None:
         self.pods: list[PodRequest] = []
@@ -32,9 +32,9 @@ class StandIns:
         return bool(self.pods)
 
     def take(self, core: Core, number: int, group: str, namespace: str, spec: PodSpec, info: BindInfo) -> None:
-        """Hold the cells of `info` for a group that asks for `spec`. Raises UserError if they cannot be had whole.
+        """Hold the cells of `info` for a group with `spec`. Raises UserError unless all are free.
 
-        What could be had is held then.
+        On the error, free ones are held.
         """
         name = stand_in_name(number, group)
         for slot, size in enumerate(sizes_of(spec.group.members)):
@@ -46,13 +46,13 @@ class StandIns:
             raise UserError(f"the cells of {name} cannot be had whole", 409)
 
     def release(self, core: Core) -> None:
-        """Give back what is held."""
+        """Free all held cells."""
         for pod in self.pods:
             core.delete(pod)
         self.pods.clear()
 
     def are_victims(self, core: Core) -> bool:
-        """Has somebody reserved cells that are held here?"""
+        """True if other pods have reserved cells held here."""
         return any(core.is_victim(pod) for pod in self.pods)
 
 
@@ -62,7 +62,7 @@ def sizes_of(members: Sequence[MemberSpec]) -> list[int]:
 
 
 def members_of(sizes: Sequence[int]) -> tuple[MemberSpec, ...]:
-    """The members of a group whose slots have these sizes, ascending."""
+    """The members of a group with slots of these sizes, ascending."""
     counts: dict[int, int] = {}
     for size in sorted(sizes):
         counts[size] = counts.get(size, 0) + 1
@@ -70,19 +70,19 @@ def members_of(sizes: Sequence[int]) -> tuple[MemberSpec, ...]:
 
 
 def like(spec: PodSpec, name: str, sizes: Sequence[int]) -> PodSpec:
-    """The request of the first pod of a group of another name and with slots of these sizes, but else the same."""
+    """The request of the first pod of a group with another name and slots of these sizes, else the same."""
     members = members_of(sizes)
     return replace(spec, group=GroupSpec(name, members), leaf_cell_count=members[0].leaf_cell_count)
 
 
 def guaranteed(pod: PodRequest, wanted: PodSpec) -> PodRequest:
-    """A pod that has had lent cells, and is to have those of its virtual cluster as a job asks for them."""
+    """A pod on lent cells as it will be on cells of its VC, by its job's request."""
     spec = replace(pod.spec, priority=wanted.priority, pinned_cell_id=wanted.pinned_cell_id)
     return replace(pod, spec=spec)
 
 
 def ranges_of(sizes: Sequence[int]) -> Iterator[slice]:
-    """The leaves of each slot."""
+    """The range of leaf cells of each slot."""
     start = 0
     for size in sizes:
         yield slice(start, start + size)

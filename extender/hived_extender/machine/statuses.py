@@ -1,7 +1,6 @@
-"""Which gangs have a status to be written into the objects that describe them.
+"""Gangs whose status must be written into the objects that describe them.
 
-Best effort, by the leader alone, at most once in `INTERVAL_S`. Changes under another leader are written by this replica
-once it leads.
+Best effort, by the leader alone, at most once in `INTERVAL_S`. A new leader writes changes of earlier terms.
 """
 
 from collections import deque
@@ -30,7 +29,7 @@ FORGET_FROM = 10_000
 
 
 class Statuses:
-    """See the module."""
+    """Plans the writes of gang statuses in rounds."""
 
     def __init__(self, outbox: Outbox, gangs: Gangs) -> None:
         self._outbox = outbox
@@ -45,21 +44,21 @@ class Statuses:
 
     @property
     def pending(self) -> tuple[GangKey, ...]:
-        """The gangs that are still to be looked at."""
+        """The gangs to check."""
         return tuple({**self._todo, **self._failed})
 
     def changed(self, keys: Iterable[GangKey]) -> None:
-        """Something of these gangs is not what it was."""
+        """Note changed gangs."""
         self._todo.update(dict.fromkeys(keys))
         self._go_on()
 
     def lead(self, is_leading: bool) -> None:
-        """A term has begun or ended."""
+        """Begin or end a term."""
         self._is_leading = is_leading
         self._go_on()
 
     def time_came(self, kind: str, _: str) -> None:
-        """The next round may begin, or gangs that failed are to be tried again."""
+        """Begin the next round, or retry failed gangs."""
         if kind == RETRY:
             self._todo, self._failed = {**self._failed, **self._todo}, {}
         else:
@@ -67,7 +66,7 @@ class Statuses:
         self._go_on()
 
     def wrote(self, effect: WriteStatuses, changed: Collection[GangKey], failed: Collection[GangKey]) -> None:
-        """Some were written. Others were faster for those that have `changed`; those that `failed` are tried later."""
+        """Take the result of a write: gangs `changed` by others meanwhile, and `failed` ones to retry later."""
         for key, state in effect.states.items():
             if state is None and key not in changed and key not in failed:
                 self._sources.pop(key, None)
@@ -90,7 +89,7 @@ class Statuses:
                 self._send()
 
     def _send(self) -> None:
-        """Have the next part of the round written."""
+        """Send the next part of the round."""
         keys = [self._round.popleft() for _ in range(min(len(self._round), AT_ONCE))]
         states = {key: self._state_of(key) for key in keys}
         for key, state in states.items():

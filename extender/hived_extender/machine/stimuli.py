@@ -1,4 +1,4 @@
-"""Everything that the machine can be told or asked. Values only, read from text before."""
+"""All facts and questions for the machine: values only, parsed before."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,20 +27,20 @@ DeviceObject = DeviceClass | ResourceSlice | ResourceClaim
 
 
 class NodesListed(msgspec.Struct, frozen=True):
-    """There are no other nodes than these, and what is seen next of them is new."""
+    """A listing of all nodes; the next sight of a node counts as new."""
 
     names: tuple[str, ...]
 
 
 class NodeSeen(msgspec.Struct, frozen=True):
-    """A node looks like this now, or did when it went."""
+    """A node as seen, or as it was when deleted."""
 
     node: Node
     is_gone: bool = False
 
 
 class PodSeen(msgspec.Struct, frozen=True):
-    """A pod looks like this now, and its annotations say this; one that `is_listed` is sure to exist."""
+    """A pod with its parsed annotations; one that `is_listed` surely exists."""
 
     pod: Pod
     reading: Reading
@@ -48,32 +48,32 @@ class PodSeen(msgspec.Struct, frozen=True):
 
 
 class PodGone(msgspec.Struct, frozen=True):
-    """A pod was deleted."""
+    """A deleted pod."""
 
     uid: str
 
 
 class ObjectSeen(msgspec.Struct, frozen=True):
-    """An object that describes gangs was created, changed or deleted."""
+    """A change of an object that describes gangs."""
 
     ref: ObjectRef
 
 
 class NamespaceChanged(msgspec.Struct, frozen=True):
-    """A namespace has other labels. Answer: may its pods do something else now, and have to be told anew?"""
+    """New labels of a namespace. Answer: True if its pods may act otherwise now and must be told again."""
 
     namespace: str
 
 
 class DevicesListed(msgspec.Struct, frozen=True):
-    """These are all objects of dynamic resource allocation of their kind."""
+    """All objects of dynamic resource allocation of a kind."""
 
     kind: type[DeviceObject]
     objects: tuple[Any, ...]
 
 
 class DeviceSeen(msgspec.Struct, frozen=True):
-    """An object of dynamic resource allocation looks like this now, or did when it went."""
+    """An object of dynamic resource allocation, as seen or when deleted."""
 
     object: DeviceObject
     is_gone: bool = False
@@ -83,7 +83,7 @@ class DeviceSeen(msgspec.Struct, frozen=True):
 
 
 class FilterAsked(msgspec.Struct, frozen=True):
-    """On which of these nodes can the pod run? Answer: FilterResult.
+    """Choose among these nodes for the pod. Answer: FilterResult.
 
     Asked `tentatively`, the answer is a PodOutcome, and nothing is held, told or remembered.
     """
@@ -94,21 +94,21 @@ class FilterAsked(msgspec.Struct, frozen=True):
 
 
 class PreemptAsked(msgspec.Struct, frozen=True):
-    """Which pods should leave for this one? Answer: PreemptResult."""
+    """Choose victims for this pod. Answer: PreemptResult."""
 
     args: PreemptArgs
     reading: Reading
 
 
 class BindAsked(msgspec.Struct, frozen=True):
-    """Bind this pod. The answer follows the writing; `stranger` is the pod as read for a `ReadPod`."""
+    """Bind this pod. The answer follows the write; `stranger` is the pod as read for a `ReadPod`."""
 
     args: BindArgs
     stranger: Pod | None = None
 
 
 class WhatIfAsked(msgspec.Struct, frozen=True):
-    """How would these pods fare if they were created now? Answer: list[PodOutcome], in their order."""
+    """Foresee these pods as if created now. Answer: list[PodOutcome], in their order."""
 
     pods: tuple[tuple[Pod, Reading], ...]
 
@@ -117,7 +117,7 @@ class WhatIfAsked(msgspec.Struct, frozen=True):
 
 
 class MoveOrder(msgspec.Struct, frozen=True):
-    """One group that is to move in a step. `becomes` is the new placement of all its pods; None if it has none yet."""
+    """One group of a move's step. `becomes` is the new placement of all its pods; None if open."""
 
     step: int
     group: str
@@ -129,8 +129,8 @@ class MoveOrder(msgspec.Struct, frozen=True):
 class MovesAsked(msgspec.Struct, frozen=True):
     """Move these groups, for `who`, in favour of a VC. Answer: MovingReport.
 
-    Pods have `return_s` to leave in each step, and as long to come back. Groups of `movable` VCs need not allow it.
-    `jobs` are the affinity groups and pods that room is made for, if it is for jobs: no step begins once none waits.
+    Pods have `return_s` to leave in each step, and as long to return. Groups of `movable` VCs need no permission of
+    their own. `jobs` are the beneficiary groups and pods, if any: no step begins once none of them waits.
     """
 
     orders: tuple[MoveOrder, ...]
@@ -142,13 +142,13 @@ class MovesAsked(msgspec.Struct, frozen=True):
 
 
 class MovesStopped(msgspec.Struct, frozen=True):
-    """Move nobody else. Answer: MovingReport."""
+    """Stop moving. Answer: MovingReport."""
 
     reason: str
 
 
 class MovesLookedAt(msgspec.Struct, frozen=True):
-    """How far have the moves come? Answer: MovingReport."""
+    """Report the moves. Answer: MovingReport."""
 
 
 # Cells held for jobs that wait in queues
@@ -157,11 +157,10 @@ class MovesLookedAt(msgspec.Struct, frozen=True):
 class Hold(msgspec.Struct, frozen=True):
     """Cells for a job whose pods do not exist yet.
 
-    `spec` is the whole gang as one affinity group, at the priority that the pods are to have. Its group's name is
-    `key`. `own` are the virtual leaf cells that the VC's own schedule gives it, in slot order; empty if any will do.
-    `pods` has for each slot the pod as its template makes it, whose rules about nodes are heeded; empty if any node
-    will do.
-    `queue` is the leaf of the quota tree that the job is in, "" if it is in none, and `request` are its amounts there.
+    `spec` is the whole gang as one affinity group, at the pods' future priority; its group's name is `key`. `own` are
+    the virtual leaf cells by the VC's own schedule, in slot order; empty for any. `pods` has each slot's pod by its
+    template, with rules about nodes; empty for any node. `queue` is the job's leaf of the quota tree, "" for none, and
+    `request` its amounts there.
     """
 
     key: str
@@ -175,7 +174,7 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """A hold that gets its cells once these jobs have left, and all opportunistic work if it `takes_lent`."""
+    """A hold that gets its cells once these jobs have left, with all opportunistic work if it `takes_lent`."""
 
     hold: Hold
     leaving: tuple[JobRef, ...]
@@ -183,15 +182,14 @@ class Claimed(msgspec.Struct, frozen=True):
 
 
 class HoldAsked(msgspec.Struct, frozen=True):
-    """Hold cells, without evicting anybody; the pods of the job get them when they come.
+    """Hold cells without evicting; the job's pods get them when they come.
 
-    Answer: `holds.HeldBind`, a Bind; Wait; or `holds.NeedsVictims`, a Wait. While the cells are held, the answer for a
-    key stays the same. Slots that pods of the job have already count as taken. From then on its pods run at the
-    priority of the hold, whatever they say.
+    Answer: `holds.HeldBind`, a Bind; Wait; or `holds.NeedsVictims`, a Wait. While cells are held, the answer for a key
+    stays the same. Slots of existing pods count as taken. From then on all its pods run at the hold's priority.
 
-    The `claims` still get their cells in turn; one that could not have them anyway does not count. `is_start`: the job
-    has no pods yet. Pods that there are belong to an earlier run, and have to be gone first. Questions of one `walk`
-    follow an order: once something has made room since the first of them, the answer is `holds.RoomMade`. 0 is none.
+    The `claims` still get their cells in turn; impossible ones do not count. `is_start`: the job has no pods yet; pods
+    of an earlier run must be gone first. Questions of one `walk` (0 for none) are ordered: once room was made since its
+    first, the answer is `holds.RoomMade`.
     """
 
     hold: Hold
@@ -201,29 +199,29 @@ class HoldAsked(msgspec.Struct, frozen=True):
 
 
 class UpgradeAsked(msgspec.Struct, frozen=True):
-    """Make the borrowed cells of a job guaranteed ones: those of this hold, which names its virtual leaves.
+    """Turn a job's borrowed cells into guaranteed ones: those of this hold, with its virtual leaf cells.
 
-    Nobody moves. From then on its pods run at the priority of the hold. Answer: True; False, and nothing changes, if
-    the hardware that it has cannot be behind these virtual cells.
+    No pod moves. From then on they run at the hold's priority. Answer: True; False, and nothing changes, if its
+    hardware cannot be behind these virtual cells.
     """
 
     hold: Hold
 
 
 class LentAsked(msgspec.Struct, frozen=True):
-    """Do the pods of a job run on lent cells? Answer: None if none has cells, or none is known to be in the core.
+    """Ask if a job's pods run on lent cells. Answer: None if none has cells, or none is known to the core.
 
-    Asked when a term begins. If only some do, as a leader has ended amid an upgrade, all are lent from then on.
+    Asked when a term begins. After an upgrade cut off by a leader's end, all count as lent.
     """
 
     job: JobRef
 
 
 class VictimsAsked(msgspec.Struct, frozen=True):
-    """Which of these jobs would have to leave for this hold, at the least? Nothing changes. Answer: Victims, or None.
+    """Find the fewest of these jobs to preempt for this hold. Nothing changes. Answer: Victims, or None.
 
-    `candidates` are in the order in which they should leave, besides the jobs of `leaving`. Opportunistic groups of no
-    held job come after them, newest first, unless it `spares_others`. The `claims` get their cells first.
+    `candidates` are in order of preemption, besides the jobs of `leaving`. Opportunistic groups outside held jobs
+    follow, newest first, unless it `spares_others`. The `claims` get their cells first.
     """
 
     hold: Hold
@@ -234,40 +232,40 @@ class VictimsAsked(msgspec.Struct, frozen=True):
 
 
 class Victims(msgspec.Struct, frozen=True):
-    """An answer: these jobs and, of no job, these affinity groups; none of them could stay."""
+    """The answer: jobs, and affinity groups outside jobs, none of which could stay."""
 
     jobs: tuple[JobRef, ...]
     groups: tuple[str, ...] = ()
 
 
 class GroupsEvicted(msgspec.Struct, frozen=True):
-    """Evict all pods of these affinity groups for `winner`, which their owners read. Nothing can spare them then."""
+    """Evict all pods of these affinity groups for `winner`, as their owners read. Nothing can spare them then."""
 
     groups: tuple[str, ...]
     winner: str
 
 
 class HoldDropped(msgspec.Struct, frozen=True):
-    """Give back what is still held for a job, and forget at which priority its pods were to run."""
+    """Release a job's hold, and the priority of its pods."""
 
     key: str
 
 
 class HoldShrunk(msgspec.Struct, frozen=True):
-    """The job of a hold needs fewer pods, for good: slots that none of them will take are held no longer.
+    """Free slots that a job needs no more, for good.
 
-    Answer: the virtual leaves of the slots that are still held, in slot order; none if borrowed.
+    Answer: the virtual leaf cells of the slots still held, in slot order; none if borrowed.
     """
 
     hold: Hold
 
 
 class HoldsLookedAt(msgspec.Struct, frozen=True):
-    """How far have the pods of held jobs come? Answer: dict of HoldState by key."""
+    """Report the pods of held jobs. Answer: dict of HoldState by key."""
 
 
 class JobsBarred(msgspec.Struct, frozen=True):
-    """Pods of these jobs wait, each in the queue that is named; those of others do not any more.
+    """Hold pods of these jobs, each in its named queue; free those of all others.
 
     A job is free as soon as cells are held for it.
     """
@@ -277,25 +275,23 @@ class JobsBarred(msgspec.Struct, frozen=True):
 
 
 class JobsMade(msgspec.Struct, frozen=True):
-    """These jobs were made by others, which have the turn and the cells for them; None: not any more.
+    """Jobs made by others, whose admission and cells they share; None: not any more.
 
-    One that has made itself has these, whatever labels of its pods say.
+    A job listed as made by itself has its own, whatever labels its pods have.
     """
 
     makers: Mapping[JobName, JobName | None]
 
 
 class QuotasFollowed(msgspec.Struct, frozen=True):
-    """All that gets cells counts against this tree from now on; None: there is none. Until it `is_known`, nothing new
-    gets any.
-    """
+    """Count all cells against this tree from now on; None for no tree. Until it `is_known`, nothing new gets cells."""
 
     tree: QuotaTree | None
     is_known: bool = True
 
 
 class HoldState(msgspec.Struct, frozen=True):
-    """An answer: of `slot_count` pods, how many slots are still held, and how many pods have cells, and are bound."""
+    """The answer: of `slot_count` pods, the slots still held, and the pods placed and bound."""
 
     slot_count: int
     held_count: int
@@ -308,10 +304,10 @@ class HoldState(msgspec.Struct, frozen=True):
 
 
 class Wrote(msgspec.Struct, frozen=True):
-    """An effect was carried out, or failed with `error`. `is_current`: the term that it was decided in goes on.
+    """The result of an effect, or its `error`. `is_current`: the deciding term goes on.
 
-    `found` is the result: the version that a binding was tried with last, the pod that was read, or an `Announced`. Of
-    statuses it is the gangs that have changed and those that failed.
+    `found` is the version that a binding was tried with last, the pod that was read, or an `Announced`. For statuses it
+    has the gangs that have changed and those that failed.
     """
 
     effect: Write
@@ -321,42 +317,43 @@ class Wrote(msgspec.Struct, frozen=True):
 
 
 class TimeCame(msgspec.Struct, frozen=True):
-    """The moment of a timer has come, of several perhaps."""
+    """One or more timers are due."""
 
 
 class TryWaiting(msgspec.Struct, frozen=True):
-    """There is time to try some of the pods that wait."""
+    """Try some of the waiting pods, as there is time."""
 
 
 class Closing(msgspec.Struct, frozen=True):
-    """The process is about to end: what is to be kept is to be written now."""
+    """Write what must be stored: the process is about to end."""
 
 
 # Leadership and configuration
 
 
 class Elected(msgspec.Struct, frozen=True):
-    """This replica leads from now on. `changed` has, by uid, what pods were given whose annotations do not say so."""
+    """Lead from now on. `changed` has original annotations of changed pods, by uid."""
 
     changed: Mapping[str, Reading] = msgspec.field(default_factory=dict)
 
 
 class Deposed(msgspec.Struct, frozen=True):
-    """This replica does not lead any more; `standing` says in words what it does."""
+    """Lead no more; `standing` describes this replica's state."""
 
     standing: str
 
 
 class Configured(msgspec.Struct, frozen=True):
-    """Take up a configuration while not leading. Answer: False on a replica that leads, which has to switch."""
+    """Take a configuration while not leading. Answer: False on a leader, which must switch instead."""
 
     configuration: Configuration
     text: str
 
 
 class Switched(msgspec.Struct, frozen=True):
-    """Take up a configuration whose state, with all that is held, has been built: its `core`, the devices that it has
-    counted as lost, and the pods, by uid, that it refused. `version` is its number, 0 for none.
+    """Take a configuration with its finished state in `core`: its lost devices, and the refused pods, by uid.
+
+    `version` is its number, 0 for none.
     """
 
     configuration: Configuration
@@ -367,7 +364,7 @@ class Switched(msgspec.Struct, frozen=True):
 
 
 class Reconfigured(msgspec.Struct, frozen=True):
-    """Tell the owners of running pods, by uid, what another configuration has done to them."""
+    """Tell the owners of running pods, by uid, the effects of another configuration."""
 
     news: tuple[tuple[tuple[str, ...], tuple[Reason, str]], ...]
 

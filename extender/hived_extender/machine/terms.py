@@ -1,4 +1,4 @@
-"""Terms of leadership: the core is built from the facts when one begins, and dropped when it ends. Not thread-safe."""
+"""Terms of leadership: the core is built from facts when one begins, and dropped when it ends. Not thread-safe."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ from hived_extender.recording.record import Recorder
 
 
 class Terms:
-    """See the module."""
+    """Begins and ends terms, and switches configurations."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Terms:
     def begin(self) -> Core:
         """Build the state from all nodes and bound pods.
 
-        Pods are replayed by falling priority, so that a group which was preempted lazily finds its cells taken again.
+        Pods are replayed by falling priority, so that lazily preempted groups find their cells taken again.
         """
         core = Core(self._spec, self._recorder, self._retries.room_made, self._cache.bound.downgrade)
         self._offer_nodes_of(core)
@@ -50,7 +50,7 @@ class Terms:
         self._cache.devices.begin(core, self._spec, self._cache.interpreter.rules)
         self._cache.bound.promises.keep_all(core)
         for record in self._cache.pods.without_node():
-            # The leader before, or this replica amid the fence, may have refused it.
+            # The last leader, or this replica while fencing, may have refused it.
             record.is_asked = True
             self._retries.appeared(record.uid)
         core.before_victims = lambda: self._telling.tell(core)
@@ -74,18 +74,16 @@ class Terms:
 
     @property
     def spec(self) -> ClusterSpec:
-        """The cluster of the configuration in force, in this term or the next one."""
+        """The cluster of the configuration, in this term or the next."""
         return self._spec
 
     def configure(self, spec: ClusterSpec) -> None:
-        """From the next term on, states are built for this cluster. The interpreter has got its rules already."""
+        """Set the cluster of the next term; the interpreter has its rules already."""
         self._spec = spec
         self._cache.forget_readings()
 
     def switched(self, unaccounted: Mapping[str, UserError], *, are_other_nodes: bool) -> None:
-        """The core has got a state of another configuration, which was told of all inputs; `unaccounted` has the
-        pods that it refused, by uid.
-        """
+        """Go on with a core of another configuration, told of all inputs; `unaccounted` has refused pods, by uid."""
         if self._cache.core is not None:
             self._offer_nodes_of(self._cache.core)
         for record in self._cache.pods:
@@ -103,7 +101,7 @@ class Terms:
         self._retries.room_made()
 
     def end(self) -> None:
-        """Drop the state, and take back what Kubernetes has not confirmed."""
+        """Drop the state, and undo decisions that Kubernetes has not confirmed."""
         self._cache.term.core = None
         self._cache.bound.end()
         self._cache.rounds.forget()

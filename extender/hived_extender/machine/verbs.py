@@ -1,12 +1,8 @@
-"""Answers kube-scheduler: which node a pod runs on, whom it pushes out, and whether it may be bound (chapter 5).
+"""Answers kube-scheduler: a pod's node, its victims, and its binding (chapter 5), each with a log line and a count.
 
-A placement is assumed as soon as it is decided: the pod is Binding and its cells are allocated, long before Kubernetes
-has written the binding down. From then on the same node is the answer to every repeated question about the pod.
-
-One line in the log and one count for every answer to kube-scheduler.
-
-Every call pays for this, so that a record has the values alone. Its fields are made where the line is: on the log's
-thread, where lines are queued.
+A placement is assumed when decided: the pod is Binding and its cells are allocated, long before Kubernetes has the
+binding. From then on every repeated question gets the same node. Log records have values only; their text is made on
+the log's thread.
 """
 
 import logging
@@ -90,7 +86,7 @@ _ALIKE: dict[str, Any] = {
 def tell_decision(
     metrics: Metrics, pod: str, request: PodRequest | None, phase: Phase, outcome: Outcome, started: float
 ) -> None:
-    """Tell what became of a request; `pod` is `namespace/name`, `started` a reading of `time.perf_counter`."""
+    """Log and count a request's outcome; `pod` is `namespace/name`, `started` a reading of `time.perf_counter`."""
     seconds = time.perf_counter() - started
     verb, name = _VERBS[phase], _NAMES.get(type(outcome), "error")
     metrics.count_decision(verb, name, seconds)
@@ -110,20 +106,19 @@ RECOVERING = "bound pods are still being replayed"
 
 
 class NotLeadingError(UserError):
-    """Another replica answers; whoever asks should connect anew and will find it."""
+    """Another replica leads; the caller should reconnect to find it."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"not ready: {why}", code=503)
 
 
 class VerbSettings(msgspec.Struct, frozen=True):
-    """How long the service goes along with kube-scheduler.
+    """Limits of answers to kube-scheduler.
 
-    `force_bind_threshold` repeated filter calls for a pod that is Binding make the service bind it itself.
-    `waiting_block_s` is how long the answer "wait" is held back, so that pods are served more strictly in order.
-    `wake_delay_s` is how long kube-scheduler has, after a change that made room, to ask again by itself.
-    `waits_for_pods`: the answer about a gang that is just being created may be GrowingError for a moment.
-    `waiting_messages` chooses the words for pods without room.
+    After `force_bind_threshold` repeated filter calls for a Binding pod, the service binds it itself. `waiting_block_s`
+    delays the answer "wait", so that pods are served more strictly in order. `wake_delay_s` is the time for
+    kube-scheduler to ask by itself after a change that made room. With `waits_for_pods` the answer about a gang in
+    creation may be GrowingError for a moment. `waiting_messages` chooses the text for pods without room.
     """
 
     force_bind_threshold: int = 3
@@ -133,7 +128,7 @@ class VerbSettings(msgspec.Struct, frozen=True):
     waiting_messages: WaitingMessages = WaitingMessages.EXPLAINED
 
     def set_by(self, settings: Settings) -> "VerbSettings":
-        """The same, but for what a configuration sets (rule 1.12)."""
+        """The same with the values of a configuration (rule 1.12)."""
         block_s = settings.waiting_pod_block_ms / 1000
         return replace(
             self,
@@ -144,7 +139,7 @@ class VerbSettings(msgspec.Struct, frozen=True):
 
 
 class Verbs:
-    """See the module. `standing` says in words why a replica does not lead; `verb_settings` may be replaced."""
+    """The three verbs. `standing` says why a replica does not lead; `verb_settings` may be replaced."""
 
     def __init__(
         self,
@@ -222,8 +217,8 @@ class Verbs:
     def preempt_victims(self, asked: PreemptAsked) -> PreemptResult:
         """Name the victims on one of the candidate nodes (rule 8.4); an empty answer if there is nothing to do.
 
-        Where the service evicts, the answer is always empty, and all victims are made to leave at once. A bind decided
-        here is not carried out: the next filter call does that (rule 5.2).
+        If the service evicts, the answer is empty, and all victims are evicted at once. A bind decided here is left to
+        the next filter call (rule 5.2).
         """
         args = asked.args
         started = time.perf_counter()
@@ -241,7 +236,7 @@ class Verbs:
         candidates = self.node_names.candidates(args.candidates)
         decision, _ = self._schedule(core, record, asked.reading, Phase.PREEMPTING, candidates)
         if isinstance(decision, Bind):
-            # Nothing is in the way any more, and no event will tell kube-scheduler so.
+            # The way is free, and no event will tell kube-scheduler so.
             self._acceptance.emptied.look_soon(record)
         elif isinstance(decision, Preempt) and by_service:
             self._preemptions.evict(core, record, decision)
@@ -252,7 +247,7 @@ class Verbs:
         return PreemptResult({})
 
     def bind_pod(self, asked: BindAsked) -> Awaits | None:
-        """The write of a decided binding; None if it is there already.
+        """The write of a decided binding; None if already written.
 
         Raises UserError if there is no such decision.
         """
@@ -284,14 +279,14 @@ class Verbs:
         )  # fmt: skip
 
     def _stranger(self, asked: BindAsked) -> PodRecord:
-        """A pod that is not ours, which filter lets pass. Raises UnknownPodError if it is."""
+        """Pass a foreign pod through filter. Raises UnknownPodError if it is hived's."""
         args, pod = asked.args, asked.stranger
         if pod is None or pod.metadata.uid != args.pod_uid or self._interpreter.is_ours(pod):
             raise _unknown(PodName(args.pod_uid, args.pod_namespace, args.pod_name))
         return PodRecord(args.pod_uid, args.pod_name, args.pod_namespace, PodState.CLEARED, Seen(pod.metadata.version))
 
     def _admit(self, pod: AskedPod, reading: Reading) -> PodRecord | None:
-        """The pod that is asked about, None if it is not ours. Raises UnknownPodError if it may become known yet."""
+        """The record of an asked pod, None if foreign. Raises UnknownPodError if it may still become known."""
         meta = pod.metadata
         record = self._pods.get(meta.uid)
         if record is None and not self._interpreter.is_ours(pod.whole()):
@@ -305,7 +300,7 @@ class Verbs:
         return record
 
     def _tell_refusal(self, pod: AskedPod, phase: Phase, error: UserError, started: float) -> None:
-        """Tell of a request that is refused before the core is asked. An unknown pod may be known in a moment."""
+        """Log a request refused before the core is asked. An unknown pod may be known in a moment."""
         if not isinstance(error, UnknownPodError):
             tell_decision(self._metrics, f"{pod.metadata.namespace}/{pod.metadata.name}", None, phase, error, started)
 
@@ -320,9 +315,9 @@ class Verbs:
     def _schedule(
         self, core: Core, record: PodRecord, reading: Reading, phase: Phase, candidates: Mask | None = None
     ) -> tuple[Bind | Preempt | Wait | None, Wanted | None]:
-        """Ask the core, carry a Filtering bind out at once, and tell of it. None: the pod takes no cells and may go.
+        """Ask the core, carry out a Filtering bind at once, and log it. None: the pod takes no cells and may go.
 
-        Returns also what was asked for, where it was for the pod alone.
+        Also returns the request, if it was for the pod alone.
         """
         started = time.perf_counter()
         request: PodRequest | None = None
@@ -365,7 +360,7 @@ class Verbs:
     def _ask_alone(
         self, core: Core, record: PodRecord, request: PodRequest, phase: Phase, candidates: Mask | None
     ) -> tuple[Bind | Preempt | Wait, Wanted | None]:
-        """Ask the core for a pod that needs nobody else to start, or for the whole affinity group of its pod."""
+        """Ask the core for a pod that starts by itself, or for its whole affinity group."""
         if missing := self._cache.missing_mates(request):
             return Wait(missing), None
         self._cache.bound.ask_for(core, record, request)
@@ -373,7 +368,7 @@ class Verbs:
         wanted = self._wanted(record, request, exact=record if is_filtering else None, candidates=candidates)
         offer = self._cache.leaves_slots(core, record, request, wanted.offer)
         if is_filtering and core.has_lost_cells(request):
-            # In this phase the core would bind to a bad node; in the other it looks for a place anew.
+            # In this phase the core would bind to a bad node; in the other it searches a new place.
             core.decide(request, Phase.PREEMPTING, offer, commit=False)
         held = self._waiting.kept.answer(core, record, request, offer, commit=is_filtering)
         decision = held or core.decide(request, phase, offer, commit=is_filtering)
@@ -384,7 +379,7 @@ class Verbs:
         return decision, wanted
 
     def _next_step(self, record: PodRecord, reading: Reading, phase: Phase) -> Alone | Round | Wait:
-        """How a pod that waits is to be tried. Raises UserError if it is refused."""
+        """The way to try a waiting pod. Raises UserError if it is refused."""
         if reading.is_own or not record.is_of_dialect:
             if record.is_of_dialect:  # kube-scheduler knows of the change before our watch does
                 self._cache.take_own_words(record)
@@ -397,14 +392,14 @@ class Verbs:
         return self._cache.rounds.step(record)
 
     def _answer_cleared(self, record: PodRecord, args: FilterArgs) -> FilterResult:
-        """All nodes for a pod that takes no cells, unless its mates need it to wait."""
+        """All nodes for a pod without cells, unless its gang must wait."""
         self._acceptance.starts.has_asked(record)
         if why := self._acceptance.starts.puts_off(record):
             return FilterResult(failed_nodes={WAITING_KEY: why})
         return FilterResult(node_names=args.offered())
 
     def _answer_binding(self, record: PodRecord) -> FilterResult:
-        """The node of a pod that has its cells, if kube-scheduler offers it now, unless its mates need it to wait."""
+        """The node of a placed pod, if kube-scheduler offers it now, unless its gang must wait."""
         node = record.place.node
         if why := self._acceptance.starts.puts_off(record):
             return FilterResult(failed_nodes={WAITING_KEY: why})

@@ -1,4 +1,4 @@
-"""Trying the pods that wait on the core: preempt for those that need it, wake those that could run."""
+"""Tries waiting pods on the core: preempt for those that need it, wake those that could run."""
 
 import dataclasses
 import logging
@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 class WaitingPods:
-    """See the module."""
+    """Tries waiting pods and rounds, and makes room for them."""
 
     def __init__(
         self,
@@ -54,16 +54,15 @@ class WaitingPods:
         self.explaining = explaining
 
     def try_some(self) -> None:
-        """Try the next few of those that are to be tried again: preempt for some, wake those that could run.
+        """Try the next few pods: preempt for some, wake those that could run.
 
-        Others may take the place of one that could run before kube-scheduler asks about it. Where the service is to
-        make room then, it is tried again. Cost: a decision for all that ask alike and for each gang, one for each pod
-        that has to preempt.
+        Others may take a woken pod's place before kube-scheduler asks. If the service must make room then, it is tried
+        again. Cost: a decision for all equal requests and for each gang, and one for each preempting pod.
         """
         self._retries.tried(self.try_these(self._retries.take_slice()))
 
     def try_these(self, uids: Sequence[str]) -> list[str]:
-        """Try these pods; returns those that could run, or that the service is to make room for.
+        """Try these pods; returns those that could run, or for which the service makes room.
 
         Pods that start together are tried once, with the first of them.
         """
@@ -88,9 +87,9 @@ class WaitingPods:
         return fitting
 
     def ask_round(self, core: Core, asker: PodRecord, round_: Round, phase: Phase) -> Bind | Preempt | Wait | None:
-        """kube-scheduler asks about a pod of a round: have it start if it can, and make room if the service does that.
+        """Start a round about whose pod kube-scheduler asks, or make room for it if the service evicts.
 
-        Returns what is to be said of the pod now. None: it has started, and none of its pods takes cells.
+        Returns the decision to announce. None: it has started, and none of its pods takes cells.
         """
         if (leaving := self.kept.refusal(asker, None)) is not None:
             return leaving
@@ -113,18 +112,18 @@ class WaitingPods:
         return decision if self._start(core, asker, round_) else Wait(ROOM_REASON)
 
     def _prepare(self, record: PodRecord, round_: Round) -> None:
-        """The core is about to be asked on behalf of a round."""
+        """Prepare a question to the core for a round."""
         self.gang_notices.watch_time(record)
         for one in round_.members:
             if one.request is not None:
                 self._cache.bound.release(one)  # it was asked about by itself before, when its gang had started once
 
     def _has_room(self, core: Core, round_: Round) -> bool:
-        """Could a round start if Kubernetes offered every node?"""
+        """True if a round could start if every node were offered."""
         return all(isinstance(one, Bind) for one in self._cache.rounds.room(core, round_))
 
     def _wait_for_doubted(self, round_: Round) -> Wait:
-        """There is room for a round, but kube-scheduler seems to find no node for some of its pods."""
+        """Wait for kube-scheduler to find nodes for some pods of a round that has room."""
         for record in round_.doubted:
             if record.is_asked:
                 self._wake(record)
@@ -134,9 +133,9 @@ class WaitingPods:
     def _settle(
         self, core: Core, asker: PodRecord, round_: Round, phase: Phase, *, is_asked: bool = True
     ) -> Bind | Preempt | Wait | None:
-        """The core's answer to a round, after the service has told its victims to leave, if it evicts.
+        """The core's answer to a round, after its victims are evicted, if the service evicts.
 
-        `is_asked`: kube-scheduler asks about `asker` at this moment.
+        `is_asked`: kube-scheduler asks about `asker` now.
         """
         exact, rounds = asker if is_asked else None, self._cache.rounds
         found = rounds.decide(core, round_, phase, exact=exact)
@@ -156,17 +155,17 @@ class WaitingPods:
         return decision
 
     def _reason_of_round(self, round_: Round, decision: Wait) -> str:
-        """Why a round waits, in the core's words."""
+        """The core's reason why a round waits."""
         return f"{round_.name} ({len(round_.members)} pods start together): {decision.reason}"
 
     def _told_of_round(self, record: PodRecord, round_: Round, decision: Wait) -> str:
-        """The same as it is told to people, for one of its pods."""
+        """The reason why a round waits, as one of its pods shows it."""
         return self.told(record, dataclasses.replace(decision, reason=self._reason_of_round(round_, decision)))
 
     def _start(self, core: Core, asker: PodRecord, round_: Round) -> bool:
-        """All pods of the round get their places; kube-scheduler is to ask about the others, to be told of theirs.
+        """Place all pods of the round; kube-scheduler is woken for the others.
 
-        False if the core has another opinion by now: it is soon asked again.
+        False if the core decides otherwise by now: it is soon asked again.
         """
         if not self._cache.rounds.start(core, round_, asker):
             self._retries.room_made()
@@ -189,7 +188,7 @@ class WaitingPods:
         self._wakes.ask(record)
 
     def _could_run(self, core: Core, record: PodRecord, mates: Sequence[PodRecord]) -> Sequence[PodRecord]:
-        """Which of these could run, or have at least nothing left that the service can do for them by itself?"""
+        """The pods of these that could run, or for which the service can do nothing more."""
         if record.state is PodState.WAITING and self.kept.are_for(record):
             return mates
         if record.state is PodState.WAITING and self.kept.refusal(record, record.request) is not None:
@@ -247,9 +246,9 @@ class WaitingPods:
     def make_room(
         self, core: Core, record: PodRecord, wanted: Wanted, decision: Bind | Preempt | Wait
     ) -> Bind | Preempt | Wait:
-        """Make others leave for a pod that starts by itself, if it starts then; returns what is to be said of it now.
+        """Preempt for a pod that starts by itself, if it starts then; returns the decision to announce.
 
-        A refusal stands if Kubernetes offers every node, or if there would be no cells even then.
+        A refusal stands if every node is offered, or if there would be no cells even then.
         """
         if isinstance(decision, Bind):
             return decision
@@ -264,9 +263,9 @@ class WaitingPods:
         return found
 
     def told(self, record: PodRecord, decision: Wait) -> str:
-        """Why a pod waits, as people are told: the causes of a refusal, or the message that says what it waits for.
+        """The reason why a pod waits, for users: the causes of a refusal, or the message of its wait.
 
-        A message has the nodes that Kubernetes refuses the pod; both have the devices that its VC lacks.
+        A message has the nodes that Kubernetes refuses; both have the devices that its VC lacks.
         """
         refusals = self._cache.offers.refusals(record)
         text = _joined(decision.reason or NO_CHAIN_REASON, refusals)
@@ -301,23 +300,23 @@ class WaitingPods:
         return round_.doubted or round_.members
 
     def _round_of(self, record: PodRecord) -> Round | None:
-        """The round that a pod is in, None if it may start by itself or has to wait."""
+        """The round of a pod, None if it starts by itself or must wait."""
         round_ = self._cache.gangs.plan(record.gang).round if record.gang is not None else None
         return round_ if round_ is not None and record.uid in round_.uids else None
 
     def _requests(self, record: PodRecord) -> list[PodRequest]:
-        """The requests to the core for a pod: its own, or those of its gang."""
+        """The requests to the core for a pod: its own, or its gang's."""
         if (round_ := self._round_of(record)) is not None:
             return [part.request for part in round_.parts]
         return [record.request] if record.request is not None else []
 
     def _may_make_room(self, request: PodRequest) -> bool:
-        """May the service preempt for a pod without being asked about it?"""
+        """True if the service may preempt for a pod without a question about it."""
         return self._preemptions.policy.by_service and request.spec.priority > OPPORTUNISTIC_PRIORITY
 
 
 def _allows_all(offer: Offer | None) -> bool:
-    """Does the core say the same with this offer as without one?"""
+    """True if the core answers the same with this offer as without one."""
     return offer is None or (bool(offer.nodes.all()) and not offer.rules)
 
 

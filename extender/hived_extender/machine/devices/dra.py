@@ -160,7 +160,7 @@ class _ClaimStatus(msgspec.Struct, rename="camel"):
 
 
 class ResourceClaim(msgspec.Struct):
-    """Devices that pods share, or that one has for itself."""
+    """Devices that pods share, or that one pod has alone."""
 
     metadata: Meta
     spec: _ClaimSpec = msgspec.field(default_factory=_ClaimSpec)
@@ -168,7 +168,7 @@ class ResourceClaim(msgspec.Struct):
 
 
 def read_slice(item: ResourceSlice) -> tuple[str, Slice] | None:
-    """(node, devices); None for devices that are of no one node."""
+    """(node, devices); None for devices of no single node."""
     spec = item.spec
     if not spec.node_name:
         return None
@@ -179,7 +179,7 @@ def read_slice(item: ResourceSlice) -> tuple[str, Slice] | None:
 
 
 def read_claim(item: ResourceClaim) -> tuple[str, ClaimUse] | None:
-    """(node, use); None for a claim without devices of one node, and for one that stands for a counted request."""
+    """(node, use); None for a claim without devices of one node, and for the stand-in of a counted request."""
     status = item.status
     annotations = item.metadata.annotations or {}
     if status is None or status.allocation is None or annotations.get(EXTENDED_RESOURCE_CLAIM) == "true":

@@ -260,7 +260,7 @@ class Rounds:
         """The annotations of a pod being bound: its place, and unwritten places of its gang."""
         place = bind_annotations(record.place.info) if record.place.info is not None else {}
         if not record.is_of_dialect:
-            # The decision is of the text at that time, which may have been changed since.
+            # The decision used the text of that time, which may have changed since.
             asked = _decided_text(record)
             return ({SCHEDULING_SPEC: asked} if asked else {}) | place
         mates = self._gangs.placed_with(record.gang) if record.gang is not None else ()

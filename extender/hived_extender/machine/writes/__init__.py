@@ -1,1 +1,1 @@
-"""Effects of the machine carried out."""
+"""Effects of the machine, carried out against the API server."""

@@ -1,11 +1,9 @@
 """Writes onto pods: their bindings, and the touch that makes kube-scheduler try one again.
 
-**Fencing.** The API server does not know who leads. A replica that was paused at the wrong moment could still write a
-binding long after another took over. Every binding therefore names the pod's `resourceVersion`, known before leadership
-was last checked. A new leader first touches every pod without a node (`fence`), which changes that version. A late
-binding then fails as a conflict, wherever it was held up: in this process, in a socket, or in the API server.
-
-Every call may take seconds and is made without any lock. All functions raise KubeError where they do not say otherwise.
+**Fencing.** The API server does not know the leader, and a paused replica could write a binding long after a take-over.
+So every binding names the pod's `resourceVersion`, known before leadership was last checked. A new leader first touches
+every pod without a node (`fence`): late bindings fail as conflicts, wherever they were held up. Calls may take seconds
+and are made without a lock. All functions raise KubeError unless they say otherwise.
 """
 
 import logging
@@ -35,15 +33,15 @@ BIND_TRIES = 5
 
 
 def read(kube: KubeClient, pod: PodName) -> Pod:
-    """The pod of that name as it is now, which may be another one."""
+    """The present pod of that name, which may have another uid."""
     return kube.get(pod_path(pod.namespace, pod.name), Pod)
 
 
 def bind(kube: KubeClient, effect: BindPod, may_write: Callable[[], bool], tried: Callable[[str], None]) -> None:
-    """Bind the pod and annotate it. Binding it to the same node again is a success.
+    """Bind the pod and annotate it. A repeated binding to the same node succeeds.
 
-    `tried` is told each version that it is tried with. Raises UserError too: this replica does not lead any more (503),
-    or the pod is not what it was (409).
+    `tried` is told each version tried. Raises UserError too: this replica leads no more (503), or the pod has changed
+    (409).
     """
     name, version = effect.pod, effect.version
     for _ in range(BIND_TRIES):
@@ -67,7 +65,7 @@ def bind(kube: KubeClient, effect: BindPod, may_write: Callable[[], bool], tried
 
 
 def annotate(kube: KubeClient, prover: Prover, effect: AnnotatePod) -> None:
-    """Change annotations of a bound pod and prove them; one that is not bound, or is another by now, stays as it is."""
+    """Change annotations of a bound pod and prove them; one that is not bound, or was replaced, stays as it is."""
     pod = read(kube, effect.pod)
     meta = pod.metadata
     if meta.uid != effect.pod.uid or not pod.node:
@@ -82,11 +80,11 @@ def annotate(kube: KubeClient, prover: Prover, effect: AnnotatePod) -> None:
 
 
 def fence(kube: KubeClient, pods: Iterable[PodName], *, is_lenient: bool = False) -> Iterator[Pod]:
-    """Change the version of every pod now; yields each as it is then. Pods that are gone are left out.
+    """Change the version of every pod; yields each as it is then, without deleted ones.
 
-    An admission policy, or a missing right, may keep a pod from being changed. It is yielded as it is, with an error in
-    the log: one such pod must not keep everybody from being served. Where `is_lenient`, that
-    goes for any refusal, such as that of an admission webhook which is down.
+    A pod that an admission policy or a missing right keeps from being changed is yielded unchanged, with an error in
+    the log: one pod must not block all others. With `is_lenient`, any refusal counts so, such as that of an admission
+    webhook which is down.
     """
 
     def touch_or_tell(name: PodName) -> Pod | None:
@@ -105,7 +103,7 @@ def fence(kube: KubeClient, pods: Iterable[PodName], *, is_lenient: bool = False
 
 
 def ping(kube: KubeClient, name: PodName) -> str:
-    """Touch one pod; returns its version then, "" if the API server did not do it."""
+    """Touch one pod; returns its version then, "" if the API server refused."""
     try:
         return _mark(kube, name, "annotations").metadata.version
     except KubeError as error:
@@ -126,7 +124,7 @@ def touch(kube: KubeClient, name: PodName) -> Pod | None:
                 return None
             if error.is_conflict:
                 return pod  # others changed it, again and again while we tried
-            # Its annotations are as large as they may be, which an API server does not mind when it binds.
+            # Its annotations are at their size limit, which the API server does not check when it binds.
             return _mark(kube, name, "labels")
     except KubeError as error:
         if error.is_not_found:
@@ -135,9 +133,9 @@ def touch(kube: KubeClient, name: PodName) -> Pod | None:
 
 
 def _mark(kube: KubeClient, name: PodName, where: str) -> Pod:
-    """Write the time into the annotations or the labels of the pod."""
+    """Write the time into the pod's annotations or labels."""
     now = time.time()
     moment = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
-    # The uid keeps a later pod of the same name as it is.
+    # The uid protects a later pod of the same name.
     body = {"metadata": {"uid": name.uid, where: {RETRY_ANNOTATION: moment}}}
     return cast(Pod, kube.patch(pod_path(name.namespace, name.name), body, Pod))

@@ -1,8 +1,7 @@
-"""The Secret that all replicas share: the keys that bindings are signed with, bindings that are kept there, and the
-costs of moves.
+"""The Secret shared by all replicas: signing keys of bindings, originals of changed bindings, and costs of moves.
 
-Users who may change a pod may change what hived wrote onto it, where no admission policy forbids that. The leader then
-writes down here, where tenants cannot write, what the pod was given, so that a restart knows. Few pods need it.
+Tenants who may change a pod may change hived's annotations, if no admission policy forbids it. The leader then stores
+the original here, out of their reach, so that a restart knows. Few pods need it.
 """
 
 import logging
@@ -36,7 +35,7 @@ Changed = Mapping[str, Mapping[str, str]]
 
 
 class BindingSecret:
-    """See the module."""
+    """Reads and writes the Secret."""
 
     def __init__(self, kube: KubeClient, namespace: str, name: str) -> None:
         self._kube = kube
@@ -46,13 +45,13 @@ class BindingSecret:
 
     @property
     def source(self) -> str:
-        """The name of the Secret for people."""
+        """The Secret's name for users."""
         return f"Secret {self._path.split('/')[4]}/{self._name}"
 
     def keys(self) -> list[bytes]:
-        """The keys, the one that signs first. One is put there if there is none, and the Secret made if need be.
+        """The keys, the signing one first. Makes a missing key or Secret.
 
-        Raises KubeError, and UserError for a Secret that has no usable keys.
+        Raises KubeError, and UserError for a Secret without usable keys.
         """
         found = self._get_or_create()
         text = (found.get("data") or {}).get(KEYS, "")
@@ -75,7 +74,7 @@ class BindingSecret:
             return {}
 
     def keep(self, changed: Changed) -> None:
-        """Write these down, in place of those before. Raises KubeError."""
+        """Store these originals, replacing earlier ones. Raises KubeError."""
         packed, left_out = _packed(changed)
         if left_out:
             log.error("changed bindings are too large", extra={"fields": {"where": self.source, "left_out": left_out}})
@@ -87,7 +86,7 @@ class BindingSecret:
             raise
 
     def read_moves(self) -> tuple[bytes, str]:
-        """The costs of moves as they were written last, empty if never, and the Secret's version. Raises KubeError."""
+        """The stored costs of moves, empty if none, and the Secret's version. Raises KubeError."""
         found = self._kube.get(self._path)
         try:
             return b64decode((found.get("data") or {}).get(MOVES, "")), _version(found)
@@ -95,13 +94,13 @@ class BindingSecret:
             raise KubeError(0, "Invalid", f"{self.source}: {MOVES} is not base64: {error}") from None
 
     def write_moves(self, text: bytes, version: str) -> None:
-        """Write the costs of moves down, if the Secret has this version. Raises KubeError."""
+        """Store the costs of moves if the Secret has this version. Raises KubeError."""
         self._kube.patch(
             self._path, {"metadata": {"resourceVersion": version}, "data": {MOVES: b64encode(text).decode()}}
         )
 
     def _get_or_create(self) -> dict[str, Any]:
-        """The Secret with its keys; another replica may be first to put them there."""
+        """The Secret with its keys; another replica may create them first."""
         data = {KEYS: b64encode(b64encode(os.urandom(KEY_BYTES))).decode()}
         try:
             found = self._kube.get(self._path)
@@ -130,7 +129,7 @@ def _version(found: Mapping[str, Any]) -> str:
 
 
 def _packed(changed: Changed) -> tuple[str | None, int]:
-    """(the text to be stored, None for nothing; how many pods it lacks, those with the most to be kept)."""
+    """(the text to store, None for nothing; the number of pods left out, those with the most data)."""
     pods = sorted(changed, key=lambda uid: (sum(map(len, changed[uid].values())), uid))
     count = len(pods)
     while pods:

@@ -1,13 +1,9 @@
-"""Writes the progress of gangs into the status of the objects that describe them, where the tools of each kind look.
+"""Writes the progress of gangs into the objects that describe them, in the words of each kind's tools.
 
-An object is written only as it was when it was last seen: if somebody was faster, it is looked at again. A later
-status by others stays until the gang changes again.
-
-The status of a PodGroup for its gang, in the words that the tools of each kind read.
-
-scheduler-plugins: the phases of their own controller, which counts pods as they exist and run. Formerly it told how far
-scheduling had come as well. Volcano: the phases that its scheduler writes; its controllers create pods from Inqueue on,
-and as there is no queue to wait in, nothing comes before that. Kubernetes: a condition.
+An object is written at its last seen version only: after a conflict it is checked again. Later statuses by others stay
+until the gang changes. scheduler-plugins: the phases of its controller, which counts existing and running pods.
+Volcano: the phases of its scheduler; its controllers create pods from Inqueue on, and without a queue nothing precedes
+that. Kubernetes: a condition.
 """
 
 import logging
@@ -30,9 +26,9 @@ _FINAL = {"Finished", "Failed", "Completed"}
 
 
 def status_patch(kind: str, state: GangState, found: Object, now: str) -> dict[str, Any]:
-    """The patch of the status of an object of this kind, as it was found; nothing if it says that already.
+    """The patch of an object's status, as it was found; empty if it is up to date.
 
-    `now` is the time as Kubernetes writes it.
+    `now` is the time in Kubernetes' format.
     """
     make = _STATUS.get(kind)
     old: Object = found.get("status") or {}
@@ -63,7 +59,7 @@ def _scheduler_plugins_formerly(state: GangState, minimum: int, old: Object, now
 
 
 def _phase(state: GangState, minimum: int) -> str:
-    """The phase as far as it follows from how many pods there are and run; "" if the minimum is there and waits."""
+    """The phase by the counts of existing and running pods; "" if the minimum exists and waits."""
     if state.succeeded >= minimum:
         return "Finished"
     if state.failed and state.failed + state.running + state.succeeded >= minimum:
@@ -104,7 +100,7 @@ def _native_formerly(state: GangState, minimum: int, old: Object, now: str) -> d
 
 
 def _native(state: GangState, minimum: int, old: Object, now: str) -> dict[str, Any]:
-    """A condition by the former name is taken over, as after an upgrade of Kubernetes."""
+    """The status with its condition; one of the former name is taken over, as after an upgrade of Kubernetes."""
     said = _scheduled(native.CONDITION, state, minimum)
     before, former = _find(old, native.CONDITION), _find(old, native.FORMER_CONDITION)
     if _is_true(before) and former is None:
@@ -118,7 +114,7 @@ def _native(state: GangState, minimum: int, old: Object, now: str) -> dict[str, 
 
 
 def _is_true(condition: Object | None) -> bool:
-    """Once scheduled a group stays so to Kubernetes, and more pods do not change that."""
+    """True once scheduled: Kubernetes keeps a group so, even with more pods."""
     return condition is not None and condition.get("status") == "True"
 
 
@@ -144,7 +140,7 @@ def _find(status: Object, kind: str) -> Object | None:
 def _merged(
     old: Object, said: dict[str, Any], more: Mapping[str, Any], now: str, takes_place_of: str = ""
 ) -> list[Any]:
-    """The conditions with what is `said` among them, as new if it is; those of other types stay."""
+    """The conditions with `said` among them, as new if changed; other types stay."""
     before = _find(old, said["type"])
     if before is None or any(before.get(key) != value for key, value in said.items()):
         before = with_transition({**said, **more}, before, now)
@@ -164,17 +160,17 @@ log = logging.getLogger(__name__)
 
 
 class Found(Protocol):
-    """The objects as they were seen last; `podgroups.Objects` is one."""
+    """The last seen objects; `podgroups.Objects` is one."""
 
     def get(self, kind: str, namespace: str, name: str, /) -> Mapping[str, Any] | None:
         """The object, None if it does not exist."""
 
     def collection(self, kind: str) -> str:
-        """The path under which the API server has objects of this kind, "" if it has none."""
+        """The API path of objects of this kind, "" if it has none."""
 
 
 class StatusWriter:
-    """`serves` tells whether pods of a schedulerName are ours. One call of `write` at a time."""
+    """Writes statuses. `serves` is true of hived's schedulerNames. One call of `write` at a time."""
 
     def __init__(self, kube: KubeClient, objects: Found, serves: Callable[[str], bool]) -> None:
         self._kube = kube
@@ -183,9 +179,9 @@ class StatusWriter:
         self._without_subresource: set[str] = set()  # kinds
 
     def write(self, effect: WriteStatuses, may_write: Callable[[], bool]) -> tuple[list[GangKey], list[GangKey]]:
-        """Write what the objects do not say yet.
+        """Write all outdated statuses.
 
-        Returns the gangs that have changed meanwhile, or were not come to, and those that failed. Raises nothing.
+        Returns the gangs that changed meanwhile, or were not reached, and those that failed. Raises nothing.
         """
         changed, failed, cause = list[GangKey](), list[GangKey](), ""
         for key, state in effect.states.items():
@@ -219,14 +215,14 @@ class StatusWriter:
                 self._patch(ref, collection, found, status)
 
     def _let_in(self, key: GangKey) -> None:
-        """Let a PodGroup in whose controller waits for that before it creates pods. Here is no queue to wait in."""
+        """Set the phase of a PodGroup whose controller creates pods only then. Hived has no queue for it here."""
         ref = volcano.PODGROUPS.ref(key.namespace, key.name)
         found, collection = self._objects.get(ref.kind, ref.namespace, ref.name), self._objects.collection(ref.kind)
         if found is not None and collection and waits_for_us(self._kube, self._serves, found):
             self._patch(ref, collection, found, {"phase": "Inqueue"})
 
     def _patch(self, ref: ObjectRef, collection: str, found: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        """Volcano's PodGroups had no status of their own for a long time: there it is a part of the object."""
+        """Patch a status. Old Volcano PodGroups have no status subresource: it is a part of the object."""
         base, _, plural = collection.rpartition("/")
         path = f"{base}/namespaces/{quote(ref.namespace, safe='')}/{plural}/{quote(ref.name, safe='')}"
         body = {"metadata": {"resourceVersion": found["metadata"].get("resourceVersion", "")}, "status": status}

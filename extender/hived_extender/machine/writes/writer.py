@@ -1,7 +1,4 @@
-"""Carries out what the machine wants done: one call of `write` for each effect, from any thread.
-
-Writes events and conditions about pods.
-"""
+"""Carries out the machine's effects: one call of `write` for each, from any thread; with events and conditions."""
 
 import logging
 import math
@@ -42,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class Teller:
-    """Thread-safe for different pods. Counts events, as repeated ones are counted up."""
+    """Writes events and conditions. Thread-safe for different pods. Repeated events are counted up."""
 
     def __init__(self, kube: KubeClient, metrics: Metrics) -> None:
         self._kube = kube
@@ -53,11 +50,11 @@ class Teller:
         self._unsaid_complaints = 0
 
     def forget_counts(self) -> None:
-        """Another replica may count the same events up from now on."""
+        """Drop event counts: another replica may count the same events up."""
         self._recorder.forget_counts()
 
     def tell(self, effect: Announce) -> Announced:
-        """Write the notices, then the condition, until the API server is found to be away. Raises nothing."""
+        """Write the notices, then the condition, until the API server is away. Raises nothing."""
         for count, notice in enumerate(effect.notices):
             if not self._write_event(effect, notice):
                 return Announced(count, is_away=True)
@@ -66,7 +63,7 @@ class Teller:
         return self._write_condition(effect, effect.condition)
 
     def _write_event(self, effect: Announce, notice: Notice) -> bool:
-        """Return False if it should be tried again."""
+        """Write an event; False if it should be retried."""
         pod, reason = effect.pod, notice.reason
         try:
             is_new = self._recorder.record(
@@ -95,7 +92,7 @@ class Teller:
                     raise KubeError(404, "NotFound", f"pod {name.uid} is gone, another one has its name")
                 stored = Condition.read(pod.condition(CONDITION_TYPE))
             if wanted != stored:
-                # The uid keeps the call from touching a later pod of the same name.
+                # The uid protects a later pod of the same name.
                 item = _written(wanted, stored)
                 body = {"metadata": {"uid": name.uid}, "status": {"conditions": [item]}}
                 self._kube.patch_lists(f"{path}/status", body)
@@ -111,7 +108,7 @@ class Teller:
         return Announced(count, has_looked=True, stored=wanted)
 
     def _complain(self, message: str, reason: str) -> None:
-        """Log that something is lost or late, at most once in a while."""
+        """Log a lost or late write, rate-limited."""
         with self._lock:
             now = time.monotonic()
             if now < self._next_complaint:
@@ -123,12 +120,12 @@ class Teller:
 
 
 def _is_passing(error: KubeError) -> bool:
-    """Whether the same call may succeed later."""
+    """True if the same call may succeed later."""
     return error.reason == "NoAnswer" or error.status in (408, 429) or error.status >= 500
 
 
 def _written(wanted: Condition, stored: Condition | None) -> dict[str, str]:
-    """The item of a pod's conditions; merged into the one that is there, which keeps its time if its status stays."""
+    """The item for a pod's conditions; the merged one keeps its time if its status stays."""
     item = {
         "type": CONDITION_TYPE,
         "status": "True" if wanted.is_true else "False",
@@ -141,7 +138,7 @@ def _written(wanted: Condition, stored: Condition | None) -> dict[str, str]:
 
 
 class Writer:
-    """See the module. Without a `secret` or `statuses`, nothing is written there."""
+    """Carries out effects. Without a `secret` or `statuses`, nothing is written there."""
 
     def __init__(
         self,
@@ -159,13 +156,13 @@ class Writer:
         self._teller = Teller(kube, metrics)
 
     def forget_counts(self) -> None:
-        """Another replica may count events up from now on."""
+        """Drop event counts: another replica may count events up."""
         self._teller.forget_counts()
 
     def write(self, effect: Write, may_write: Callable[[], bool]) -> Wrote:
-        """Carry an effect out and tell what came of it. `may_write`: does the term of the decision go on?
+        """Carry out an effect and return its result. `may_write` is true while the deciding term goes on.
 
-        Raises nothing: the machine waits for an answer to each effect, also where a mistake of ours is in the way.
+        Raises nothing: the machine waits for each result, even after a bug.
         """
         try:
             return self._write(effect, may_write)
@@ -226,7 +223,7 @@ class Writer:
         return Wrote(effect, error, versions[-1])
 
     def _complain(self, effect: Write, error: KubeError) -> None:
-        """Log what the machine does not."""
+        """Log an error that the machine does not handle."""
         if isinstance(effect, TouchPod):
             log.warning("retry not asked", extra={"fields": {"pod": effect.pod.key, "reason": str(error)}})
         elif isinstance(effect, AnnotatePod) and not (error.is_conflict or error.is_not_found):
