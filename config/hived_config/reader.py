@@ -637,7 +637,7 @@ def as_written(value: Any) -> Any:
 
 
 def _or_null(schema: Schema) -> Schema:
-    """The schema, and nothing as well."""
+    """Allow null beside a schema."""
     if "type" in schema:
         types = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         return schema | {"type": [*dict.fromkeys([*types, "null"])]}

@@ -224,7 +224,7 @@ QUEUE_OF_VC_KEY = Key(
 
 
 SCHEDULER_NAMES = ("hived", "hived-{vc}", "hivedscheduler-ds-{vc}")
-"""The default names that pods may have as schedulerName: ours, and those of `hived submit` and OpenPAI."""
+"""The default schedulerNames of pods: of hived, `hived submit` and OpenPAI."""
 
 
 class Foreign(Enum):

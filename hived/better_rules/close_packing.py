@@ -748,5 +748,4 @@ def _is_tighter(t: TopologyArrays, s: Cells, one: int, other: int, node: int) ->
 
 @kernel
 def _is_owned(t: TopologyArrays, s: Cells, cell: int) -> bool:
-    """True if a VC uses this physical cell."""
     return bool(t.vc[cell] == NO_CELL and s.bound[cell] != NO_CELL)

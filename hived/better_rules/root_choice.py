@@ -278,7 +278,6 @@ def _place_in(t: TopologyArrays, s: Cells, w: Wishes, roots: Roots, area: int, s
 
 @kernel
 def _take_back(s: Cells, roots: Roots, mark: int, spare: LongArray, good_spare: LongArray) -> None:
-    """Undo all takes since a mark."""
     undo_writes(s, mark)
     for level in range(len(spare)):
         roots.spare[level], roots.good_spare[level] = spare[level], good_spare[level]

@@ -211,7 +211,6 @@ def _priority_of(group: Group) -> int:
 
 
 def _pods(state: State, groups: Iterable[str], places: Mapping[str, int]) -> dict[int, int]:
-    """The number of pods of each candidate among some groups."""
     return {places[name]: len(state.groups[name].slots_of) for name in groups if name in places}
 
 

@@ -381,7 +381,6 @@ class Forests:
         return chain, self.chains[chain].type_levels[parts[-1]]
 
     def _place_of(self, cell: int) -> tuple[int, int]:
-        """Chain and level of a physical cell."""
         for forest in self.forests:
             for level in range(1, forest.top_level + 1):
                 count = self.level_size(forest, level)

@@ -286,7 +286,6 @@ def fit_matrix(
 
 @kernel
 def _fit_usable(t: TopologyArrays, s: Cells, rows: IntArray, cells: IntArray, suggestion: Suggestion) -> IntArray:
-    """Let every wish fit every usable cell."""
     fits = np.zeros((len(rows), len(cells)), np.int32)
     for column in range(len(cells)):
         if is_usable(t, s, cells[column], suggestion):

@@ -197,7 +197,6 @@ def find_slot(state: State, group: Group, pod: PodRequest, bind_info: BindInfo) 
 
 
 def _slots_on_nodes(placements: Placements) -> dict[str, list[int]]:
-    """The slots of each node, ascending."""
     slots_on: dict[str, list[int]] = {}
     for slot, placement in enumerate(placement for member in placements for placement in member):
         slots_on.setdefault(placement.node, []).append(slot)

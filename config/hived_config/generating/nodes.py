@@ -34,7 +34,7 @@ _DEVICE = re.compile(
     r"[^/]+/[pv]?gpu.*|nvidia\.com/mig-.+|gpu\.intel\.com/.+|habana\.ai/.+|(?:huawei|enflame|mthreads|cambricon)\.com/.+"
     r"|google\.com/tpu|aws\.amazon\.com/neuron.*"
 )
-"""Resources of devices that hived may be told of; others, such as rdma/hca, leave a node one of CPUs."""
+"""Resources of devices that hived can be given; others, such as rdma/hca, leave a node one of CPUs."""
 
 _REPLICAS = "nvidia.com/gpu.replicas"
 _PROFILE = re.compile(re.escape(MIG_PREFIX) + r"([1-7])g\..+")

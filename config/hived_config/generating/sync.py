@@ -282,7 +282,7 @@ def synced(
     Parameters
     ----------
     text : a configuration, plain or inside an OpenPAI file
-    nodes : all nodes of the cluster as the API server sends them, also those that are no concern of hived
+    nodes : all nodes of the cluster as the API server sends them, also the ones without use for hived
     reading : how they are read; with `levels`, a node only takes a place in a cell of its own group
     file : the name of the text in messages
     at_least : by cell type at node level, how many places there are to be, such as the maximum of a node group
@@ -335,7 +335,7 @@ GONE = 2
 
 
 def _rank(place: NodePlace) -> int:
-    """The order in which new nodes take places."""
+    """Sort key of new nodes, in the order in which they take places."""
     return 0 if place.is_placeholder else 1 if place.is_generated else GONE
 
 
@@ -404,7 +404,7 @@ class _Sync:
                 self._told[self._note_of(place)].append(place.name)
 
     def _note_of(self, place: NodePlace) -> _Note:
-        """The note on a node that is gone, or never was."""
+        """The note on a node that is gone, or never existed."""
         if not place.is_generated:
             return _Note.GONE
         return _Note.NAMELESS if place.is_writable else _Note.NAMELESS_FOR_EVER

@@ -311,7 +311,8 @@ class _Edit:
         return ConfigError([Mistake(self._now.file, line, f"{_CLUSTERS}.{vc}", found, expected)])
 
     def checked(self, wanted: Mapping[str, Mapping[CellTypePlace, int] | None]) -> str:
-        """The text, once it is sound, promises each virtual cluster the wanted cells, and is equal everywhere else.
+        """Check the text and return it: it is sound, promises each virtual cluster the wanted cells, and is equal
+        elsewhere.
 
         Nodes that share an anchor may break that. None stands for a virtual cluster that shall be gone.
         """
@@ -340,7 +341,6 @@ def _values(node: yaml.Node) -> dict[str, yaml.Node]:
 
 
 def _are_apart(text: str, clusters: _Field) -> bool:
-    """True if empty lines stand between virtual clusters."""
     if len(clusters.items) < 2:
         return False
     start = line_start(text, int(clusters.items[-1][0].start_mark.index))
