@@ -14,11 +14,11 @@ from hived import __version__
 from hived.values.errors import HivedError, UserError
 from hived_config.settings import value_of
 from hived_extender.api import paths
+from hived_extender.api.cell_texts import CellTexts
 from hived_extender.api.cells import (
     AffinityGroup,
     AffinityGroups,
     Cell,
-    CellTexts,
     Cluster,
     LostDevices,
     RulesInForce,

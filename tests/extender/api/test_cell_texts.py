@@ -10,7 +10,7 @@ from hived.life import status
 from hived.values.errors import UserError
 from hived_config.loader import load_text
 from hived_extender.api import cells
-from hived_extender.api.cells import CellTexts
+from hived_extender.api.cell_texts import CellTexts
 from hived_extender.jobs.wire import encode
 from hived_extender.machine.core import Core
 from tests.extender.machine.small_cluster import NODES, SmallCluster, node, spec_text
