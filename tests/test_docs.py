@@ -18,7 +18,7 @@ from hived_extender.jobs.annotations import OLD_SPELLINGS, PREFIX
 from hived_extender.kube.events import MESSAGE_LIMIT
 from hived_extender.machine.announcements import BOARD_LIMIT
 from hived_extender.machine.notices import CONDITION_REASONS, CONDITION_TYPE, Pace, Reason
-from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT
+from hived_extender.queues.reasons import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT
 from tests.places import ROOT
 
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()

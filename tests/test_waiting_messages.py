@@ -41,7 +41,7 @@ FILES = (
     "extender/hived_extender/machine/service.py",
     "extender/hived_extender/machine/verbs.py",
     "extender/hived_extender/machine/waiting.py",
-    "extender/hived_extender/queues/words.py",
+    "extender/hived_extender/queues/reasons.py",
     "hived/cells/views.py",
     "hived/complete/fitting.py",
     "hived/complete/offered_placement.py",

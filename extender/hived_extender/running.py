@@ -35,7 +35,7 @@ from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.events import EventRecorder
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.priority_classes import PriorityClasses
-from hived_extender.kueue.desk import KueueDesk
+from hived_extender.kueue.controller import KueueController
 from hived_extender.machine.devices.dra import DeviceObjects
 from hived_extender.machine.leadership import Leadership
 from hived_extender.machine.preemptions import PreemptionPolicy
@@ -44,10 +44,8 @@ from hived_extender.machine.verbs import VerbSettings
 from hived_extender.machine.writes.statuses import StatusWriter
 from hived_extender.machine.writes.writer import COMPONENT
 from hived_extender.queues.answering import QueueAnswers
-from hived_extender.queues.desk import QueueDesk
-from hived_extender.queues.going import without_queues
-from hived_extender.queues.lender import QueueLender
-from hived_extender.queues.tree_warnings import tree_warnings
+from hived_extender.queues.controller import QueueController, QueueLender
+from hived_extender.queues.removal import tree_warnings, without_queues
 from hived_extender.reconfiguration.configurations import Configurations, InForce
 from hived_extender.reconfiguration.reading import read_apart
 from hived_extender.reconfiguration.stores import ConfigMapName, ConfigMapStore, Origin, Store
@@ -94,7 +92,7 @@ class Extender:
         preempted = PreemptedJobs(self.store)
         self._forecaster = Forecaster(self.service, self.store, preempted)
         self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, groundwork.secret)
-        self.queues = QueueDesk(
+        self.queues = QueueController(
             self.service,
             groundwork.clients.kube,
             groundwork.prover or Prover(),
@@ -103,7 +101,7 @@ class Extender:
         )
         self._queue_answers = QueueAnswers(self.queues, self._job_troubles)
         self.insight = Answering(self.service, self._forecaster, preempted, limits=self._queue_answers.limits)
-        self.kueue = KueueDesk(self.service, groundwork.clients.kube, self.metrics, QueueLender(self.queues))
+        self.kueue = KueueController(self.service, groundwork.clients.kube, self.metrics, QueueLender(self.queues))
         groundwork.admission.beside_tree = partial(tree_warnings, self.queues)
         self._node_sync = self._make_node_sync()
         self._server = self._make_server(listener)

@@ -18,7 +18,7 @@ from hived_extender.kube.client import KubeClient
 from hived_extender.kube.metrics import Metrics
 from hived_extender.machine.notices import Pace
 from hived_extender.machine.writes.binding_secret import KEY_BYTES
-from hived_extender.queues.tree_warnings import tree_warnings
+from hived_extender.queues.removal import tree_warnings
 from hived_extender.reconfiguration.stores import ConfigMapStore, Origin, file_origin
 from hived_extender.reconfiguration.versions import Stored
 from hived_extender.running import Extender, start_extender

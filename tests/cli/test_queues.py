@@ -9,7 +9,7 @@ from click.testing import CliRunner, Result
 from hived_cli import main
 from hived_cli.serve import introduce
 from hived_extender.jobs.job import JobName
-from hived_extender.queues.entries import STATE
+from hived_extender.queues.table import STATE
 from tests.expecting import expect_soon
 from tests.extender.queues.embedded_jobs import PODS, Jobs, jobs_on
 

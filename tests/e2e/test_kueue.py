@@ -11,7 +11,7 @@ import pytest
 
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kueue.checks import Said, Write
-from hived_extender.kueue.desk import write_state
+from hived_extender.kueue.controller import write_state
 from hived_extender.kueue.workloads import MANAGER, workload_of
 from tests.e2e.cluster import RealCluster
 from tests.e2e.kueue_kinds import DEFINITIONS, Json, definitions

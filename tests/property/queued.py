@@ -25,9 +25,9 @@ from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived.values.specs import Rules as CoreRules
 from hived_extender.jobs.job import JobState
 from hived_extender.queues.book import Action, Change, Step
-from hived_extender.queues.entries import Returned
 from hived_extender.queues.policies import WAKE_S, Policy, QueueRules, Rules
 from hived_extender.queues.room import Ask, Pending
+from hived_extender.queues.table import Returned
 from hived_extender.queues.units import Order, Start, Stop, Unit, Upgrade
 from tests.extender.queues.live import Live, decide
 from tests.property.queued_checks import Checks

@@ -8,11 +8,10 @@ from hived_extender.jobs.job import Job, JobRef, JobState
 from hived_extender.jobs.quotas.tree import QuotaTree
 from hived_extender.jobs.quotas.usage import drained
 from hived_extender.queues.book import Action, Book
-from hived_extender.queues.entries import Kept
 from hived_extender.queues.ledger import Ledger, TreeLedger, Unlimited
 from hived_extender.queues.policies import Rules
 from hived_extender.queues.queues import Queues
-from hived_extender.queues.table import USUAL, Pace
+from hived_extender.queues.table import USUAL, Kept, Pace
 from hived_extender.queues.tree_use import running_in, usage_of
 from hived_extender.queues.units import Order, Start, Stop, Unit, Upgrade
 from tests.extender.queues.live import Live

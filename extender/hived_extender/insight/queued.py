@@ -20,8 +20,7 @@ from hived_extender.insight.trials import Change, Ends, OtherCluster, Priority, 
 from hived_extender.insight.unblocks import MOST_OF_A_KIND, MOST_SHOWN
 from hived_extender.machine.certificates import rfc3339, short_name
 from hived_extender.machine.held import Asking
-from hived_extender.queues.answering import Question, QueueAnswers
-from hived_extender.queues.finding import Seen
+from hived_extender.queues.answering import Question, QueueAnswers, Seen
 from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn
 
 TOO_LARGE = "it is larger than the cluster"

@@ -19,7 +19,7 @@ from hived_extender.jobs.job import JobRef, told_with_uid
 from hived_extender.jobs.kinds.gangs import KIND as GANG
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.events import BURST, NORMAL, RESERVE, WARNING, EventRecorder, PodRef, Tokens
-from hived_extender.queues.words import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT, REFUSED, SUSPENDED, UPGRADED
+from hived_extender.queues.reasons import DEQUEUED, ENQUEUED, EVICTED, INSUFFICIENT, REFUSED, SUSPENDED, UPGRADED
 
 log = logging.getLogger(__name__)
 

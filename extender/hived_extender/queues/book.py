@@ -23,8 +23,8 @@ from hived_extender.jobs.kinds import table
 from hived_extender.jobs.kinds.marks import is_marked_held
 from hived_extender.kube.clocks import Backoff
 from hived_extender.machine.stimuli import HoldState
-from hived_extender.queues.entries import IN_TIME, Kept
 from hived_extender.queues.queues import Queues
+from hived_extender.queues.table import IN_TIME, Kept
 from hived_extender.queues.units import GROWN, LATE, Unit
 
 log = logging.getLogger(__name__)

@@ -1,26 +1,257 @@
-"""A turn of the live cluster: units that are due get their cells, others borrow what is left, and give back.
+"""A turn of the live cluster: units that their own schedule has started get cells, others borrow the rest.
 
-A unit that is due and does not fit has borrowers told to leave; it holds its cells once they have. Until then nobody
-else gets these cells: each question names the claims that come first.
+A unit that does not fit has borrowers told to leave, and holds its cells once they have. Until then its claim keeps
+others from these cells: each question to the room names the claims that come first. Borrowers also leave where a unit
+would be above the max of a quota, or its user's limit.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from hived.values.decisions import Bind, Wait
-from hived_extender.queues.claims import Claims
-from hived_extender.queues.entries import Entry, Run
-from hived_extender.queues.order import Walk
-from hived_extender.queues.policies import Policy
-from hived_extender.queues.quota_victims import Claimants, is_refused, lent_victims, quota_victims, victims_within
+from hived_extender.jobs.job import uid_of
+from hived_extender.queues.ledger import Borrower, for_borrower, for_due
+from hived_extender.queues.policies import Policy, Walk
 from hived_extender.queues.reasons import QUOTA_KEPT
-from hived_extender.queues.reclaim import Borrower, for_borrower, for_due
-from hived_extender.queues.room import Ask, NoCells, NoQuota, Pending, Room, RoomMade, Victims
-from hived_extender.queues.table import Lending, Table
-from hived_extender.queues.units import Evict, Order, Start, Stop, Unit, Upgrade, largest
-from hived_extender.queues.user_limits import count_waiting
+from hived_extender.queues.room import Ask, Claimed, NoCells, NoQuota, Pending, Room, RoomMade, Victims
+from hived_extender.queues.table import Entry, Lending, Reclaim, Run, Table, count_waiting
+from hived_extender.queues.units import Evict, Order, OtherUse, Start, Stop, Unit, Upgrade, largest
+
+
+class Claims:
+    """See the module. They are those of the table, for one turn."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._shared: Pending | None = None  # for all units without a claim, until something is claimed or left
+
+    def changed(self) -> None:
+        """A unit was told to leave, or has its cells."""
+        self._shared = None
+
+    def renew(self) -> None:
+        """Units that earlier queues have told to leave are waited for by the same ones, in the same order.
+
+        Unless another unit has come since, they do not take turns with these either.
+        """
+        table, left = self._table, []
+        if not table.told_to_leave:
+            return
+        keys = {uid_of(key): key for key in table.entries}
+        newest_s = max((entry.unit.created_s for entry in table.entries.values()), default=0.0)
+        for at_s, key, named in sorted(set(table.told_to_leave)):
+            winner = named if named in table.entries else keys.get(uid_of(named), "")  # kept ones may be masked
+            if at_s >= newest_s:
+                table.exchanges.evicted(key, winner)
+            if not self._is_leaving(key):
+                continue
+            left.append(key)
+            if (entry := table.entries.get(winner)) is not None and entry.is_waiting:
+                own, known = table.own.runs.get(winner), table.claims.get(winner)
+                ask = Ask(entry.unit, own is None, () if own is None else own.own)
+                table.claims[winner] = Reclaim(ask, (*(() if known is None else known.victims), key), tuple(left))
+        table.told_to_leave.clear()
+
+    def make(self, key: str, victims: Sequence[str], ask: Ask | None = None) -> None:
+        """Others leave for a unit, besides those that do so already; for this request, or the one that it has."""
+        table = self._table
+        known = table.claims.get(key)
+        if ask is None:
+            unit = table.entries[key].unit
+            own = table.own.runs.get(key)
+            ask = known.ask if known is not None else Ask(unit, own is None, () if own is None else own.own)
+        before = () if known is None else known.victims
+        leaving = table.leaving()
+        if known is not None and self.are_leaving(known):
+            leaving = tuple(dict.fromkeys((*known.leaving, *victims)))
+        self._shared = None
+        is_asked = known is not None and known.is_asked
+        table.claims[key] = Reclaim(ask, tuple(dict.fromkeys((*before, *victims))), leaving, is_asked)
+
+    def drop_settled(self) -> None:
+        """Forget claims of units that have cells, are gone, ask for something else, have lost their turn, or may not
+        borrow.
+        """
+        table = self._table
+        for key, claim in list(table.claims.items()):
+            entry = table.entries.get(key)
+            unit = claim.ask.unit
+            is_over = entry is None or entry.unit is not unit or not entry.is_waiting or not entry.is_standing
+            if is_over or not (table.may_borrow(unit) if claim.ask.is_borrowed else key in table.own.runs):
+                self.drop(key)
+
+    def drop(self, key: str) -> None:
+        """Nobody leaves for a unit any more."""
+        del self._table.claims[key]
+        self._shared = None
+        self._table.freed()
+
+    def are_leaving(self, claim: Reclaim) -> bool:
+        """Is one of those still to leave that had been told when the claim was made?"""
+        return any(map(self._is_leaving, claim.leaving))
+
+    def _is_leaving(self, key: str) -> bool:
+        entry = self._table.entries.get(key)
+        return entry is not None and entry.is_leaving
+
+    def pending(self, key: str, *, is_borrowed: bool = True) -> Pending:
+        """The claims that a question about this unit has to heed: those before its own one, in order.
+
+        Later ones too as long as others leave for it: it is then to wait for these cells, rather than take others'. A
+        unit that is due heeds no claims of borrowers.
+        """
+        table = self._table
+        own = table.claims.get(key)
+        if is_borrowed and own is None and self._shared is not None:
+            return self._shared
+        keeps_all = own is None or self.are_leaving(own)
+        claims: list[Claimed] = []
+        for other, claim in sorted(table.claims.items(), key=lambda each: each[1].ask.is_borrowed):
+            if claim.ask.is_borrowed and not is_borrowed:
+                break
+            if other != key:
+                claims.append(Claimed(claim.ask, tuple(each for each in claim.leaving if self._is_leaving(each))))
+            elif not keeps_all:
+                break
+        found = Pending(table.leaving(), tuple(claims))
+        if is_borrowed and own is None:
+            self._shared = found
+        return found
+
+
+class Claimants:
+    """Units that others leave for: while borrowers are asked about, they count as if they ran.
+
+    So no queue has more leave at once than its share, nor than its quota, and nobody borrows the quota of a unit that
+    is due. Cost: O(claims).
+    """
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._units: dict[str, tuple[Unit, bool]] = {}
+
+    def take_all(self, claims: Claims, *, is_borrowed: bool) -> None:
+        """Count those of all claims of borrowers, or of units that are due while others leave for them."""
+        for claim in self._table.claims.values():
+            if claim.ask.is_borrowed == is_borrowed and (is_borrowed or claims.are_leaving(claim)):
+                self.take(claim.ask.unit, is_borrowed=is_borrowed)
+
+    def take(self, unit: Unit, *, is_borrowed: bool = True) -> None:
+        """Count one more."""
+        self._units[unit.key] = unit, is_borrowed
+        if is_borrowed:
+            self._table.shares.take(unit)
+        self._table.live.take(unit)
+
+    def give(self, unit: Unit) -> None:
+        """Count one no more, if it is counted."""
+        _, is_borrowed = self._units.pop(unit.key, (unit, None))
+        if is_borrowed:
+            self._table.shares.give(unit)
+        if is_borrowed is not None:
+            self._table.live.give(unit)
+
+    def give_all(self) -> None:
+        """Count none any more."""
+        for unit, _ in list(self._units.values()):
+            self.give(unit)
+
+
+def quota_victims(table: Table, unit: Unit, order: Callable[[], Iterable[Borrower]]) -> list[str]:
+    """The keys of those that have to leave for a unit that is due, besides those that leave for it already.
+
+    None needlessly; empty if no leaving helps. `order` has all borrowers as `for_due`. Cost: nothing if it is within.
+    """
+    if not is_refused(table, unit):
+        return []
+    return least(table, unit, (each for each in order() if not each.is_due), _leaving_for(table, unit)) or []
+
+
+def lent_victims(table: Table, unit: Unit) -> tuple[str, ...] | None:
+    """The opportunistic groups of no unit that have to leave for one that is due, so that it is within its quotas.
+
+    Those of one job leave together, newest jobs first, none needlessly; empty if those that leave already are enough.
+    None if it is within its quotas, or if no leaving helps.
+    """
+    if table.live.ledger.refusal(unit) is None:
+        return None
+    others = [each.rest for each in table.others if each.lent]
+    leaving = [each for each in others if all(group in table.sent_off for group in each.lent)]
+    gone = list[OtherUse]()
+    for each in (*leaving, *(each for each in reversed(others) if each not in leaving)):
+        if table.live.ledger.refusal(unit) is None:
+            break
+        table.live.ledger.give_others(each)
+        gone.append(each)
+    is_enough, kept = table.live.ledger.refusal(unit) is None, list[OtherUse]()
+    for each in gone:
+        table.live.ledger.take_others(each)
+        if is_enough and table.live.ledger.refusal(unit) is not None:
+            table.live.ledger.give_others(each)
+            kept.append(each)
+    for each in kept:
+        table.live.ledger.take_others(each)
+    found = dict.fromkeys(group for each in kept for group in each.lent if group not in table.sent_off)
+    return tuple(found) if is_enough else None
+
+
+def victims_within(table: Table, room: Room, ask: Ask, order: Sequence[Borrower], pending: Pending) -> Victims | None:
+    """Which of these have to leave for a borrower, so that it has cells and is within its quotas; None if all are not
+    enough.
+    """
+    unit, there = ask.unit, {each.unit.key: each for each in order}
+    if least(table, unit, order) is None:
+        return None
+    found = room.victims(ask, list(there), pending)
+    if found is None or not is_refused(table, unit):
+        return found
+    others = [each for key, each in there.items() if key not in found.keys]
+    more = least(table, unit, others, [there[key] for key in found.keys]) or []
+    fewer = room.victims(ask, found.keys, replace(pending, leaving=(*pending.leaving, *more)))
+    if fewer and least(table, unit, (), [there[key] for key in (*fewer.keys, *more)]) is not None:
+        found = fewer
+    return replace(found, keys=(*found.keys, *more))
+
+
+def least(
+    table: Table, unit: Unit, candidates: Iterable[Borrower], leaving: Sequence[Borrower] = ()
+) -> list[str] | None:
+    """The keys of the first that have to leave besides `leaving`, none needlessly; None if all are not enough.
+
+    Borrowers that have been told to leave are still counted until they have. Cost: nothing if the unit is within.
+    """
+    for each in leaving:
+        table.live.give(each.unit)
+    gone: list[Borrower] = []
+    for each in candidates:
+        if not is_refused(table, unit):
+            break
+        table.live.give(each.unit)
+        gone.append(each)
+    is_enough = not is_refused(table, unit)
+    kept = []
+    for each in gone:
+        table.live.take(each.unit)
+        if is_enough and is_refused(table, unit):
+            table.live.give(each.unit)
+            kept.append(each)
+    for each in (*kept, *leaving):
+        table.live.take(each.unit)
+    return [each.unit.key for each in kept] if is_enough else None
+
+
+def is_refused(table: Table, unit: Unit) -> bool:
+    """Would it be above a quota, or its user's limit?"""
+    return table.live.ledger.refusal(unit) is not None or table.live.is_over_users_limit(unit)
+
+
+def _leaving_for(table: Table, unit: Unit) -> list[Borrower]:
+    claim = table.claims.get(unit.key)
+    there = [] if claim is None else [table.entries[key] for key in claim.victims if key in table.entries]
+    return [Borrower(each.unit, each.run.start_s, False) for each in there if each.run is not None and each.is_leaving]
+
 
 SORTED = 100
 """To sort so many borrowers is as much as a question, about."""

@@ -1,14 +1,191 @@
-"""A turn of the own schedules: what has ended there ends, and units start in the order of their virtual cluster."""
+"""A turn of the own schedules: units that have ended there end, and others start in their virtual cluster's order.
+
+A unit is backfilled past the first one if by its declared limit it ends before that one's start. Kubernetes may not
+enforce the limit, and its owner may raise it later. So the limit is noted at the start, and a unit that still runs
+`SLACK_S` after it leaves once the first unit would start in its place.
+"""
+
+from math import inf
+
+import numpy as np
 
 from hived.values.errors import UserError
-from hived_extender.queues import own_limits, played, promises
-from hived_extender.queues.entries import Entry
-from hived_extender.queues.order import Walk
-from hived_extender.queues.own_schedule import Placed
-from hived_extender.queues.policies import Policy
-from hived_extender.queues.reservation import Reservation, declared_end, reserve
-from hived_extender.queues.table import OwnRefusals, Table
+from hived_extender.queues.own_schedule import Placed, Reservation, declared_end, reserve
+from hived_extender.queues.policies import Policy, Walk
+from hived_extender.queues.table import Entry, OwnRefusals, Table
 from hived_extender.queues.units import Unit, has_smaller, largest, smallest
+
+SLACK_S = 60.0
+"""A job that is ended by its limit takes a while to end: its controller, and the grace periods of its pods."""
+
+
+def note(table: Table, entry: Entry, promised_s: float | None) -> None:
+    """A unit starts in its own schedule; None: it goes past nobody, or for another reason."""
+    entry.promised_s = promised_s
+    if promised_s is not None:
+        table.promised[entry.unit.key] = False
+
+
+def broken_since(table: Table, key: str) -> float:
+    """The moment at which the promise of a unit is broken; infinite while it has no cells, or has really ended."""
+    entry, own = table.entries.get(key), table.own.runs.get(key)
+    if entry is None or own is None or entry.run is None or entry.promised_s is None or entry.is_leaving:
+        return inf
+    return max(entry.run.start_s, own.due_s) + entry.promised_s + SLACK_S
+
+
+def look(table: Table, now: float) -> None:
+    """Have virtual clusters looked at in which a promise was broken since the last look. Cost O(promises)."""
+    for key, is_broken in table.promised.items():
+        if not is_broken and broken_since(table, key) <= now:
+            table.promised[key] = True
+            table.refusals(table.entries[key].unit.vc).is_stale = True
+
+
+def in_the_way(table: Table, first: Entry, now: float) -> list[str]:
+    """Units that have broken their promise, and without which the first one would start; none if others are as well.
+
+    Cost O(promises), and of a search where some are broken.
+    """
+    runs = table.own.runs
+    broken = [key for key in table.promised if broken_since(table, key) <= now and runs[key].unit.vc == first.unit.vc]
+    if not broken:
+        return []
+    placed = table.own.find_without(first.unit, (runs[key].unit for key in broken))
+    if placed is None:
+        return []
+    return [key for key in broken if np.isin(runs[key].leaves, placed.leaves).any()]
+
+
+MOST_PLAYED = 10_000
+"""Of a virtual cluster."""
+
+
+def keep(table: Table, entry: Entry) -> str | None:
+    """A unit is yet to be played. Returns the oldest one if there are too many: it is to be played no further."""
+    played = table.played.setdefault(entry.unit.vc, {})
+    played[entry.unit.key] = None
+    table.settle(entry)
+    return next(iter(played)) if len(played) > MOST_PLAYED else None
+
+
+def forget(table: Table, entry: Entry) -> None:
+    """Nothing is left to be known of a unit."""
+    table.entries.pop(entry.unit.key, None)
+    table.played.get(entry.unit.vc, {}).pop(entry.unit.key, None)
+    table.settle(entry)
+    table.drop(entry)
+
+
+MOST_POSSIBLE = 1000
+"""Specs of which is remembered that they fit an empty virtual cluster."""
+
+
+def is_promised(table: Table, entry: Entry, refusals: OwnRefusals) -> bool:
+    """May the queue and the user have more in the own schedule?"""
+    if entry.kind in refusals.not_promised:
+        return False
+    unit = entry.unit
+    if table.own_use.ledger.is_within_min(smallest(unit)) and not table.own_use.is_over_users_limit(unit):
+        return True
+    refusals.not_promised.add(entry.kind)
+    if not table.empty_ledger.is_within_min(smallest(unit)):
+        _never(table, entry, refusals)
+    return False
+
+
+def awaits_quota(table: Table, entry: Entry, refusals: OwnRefusals) -> bool:
+    """Is its quota alone in the way, until others of it end, and would it run then?"""
+    use, unit = table.own_use, entry.unit
+    is_never = entry.kind in refusals.never or unit.key not in table.entries
+    if is_never or use.is_over_users_limit(unit) or use.ledger.is_within_min(smallest(unit)):
+        return False
+    try:
+        return could_ever(table, entry, refusals)
+    except UserError as error:
+        table.cannot(entry, error)
+        return False
+
+
+def could_ever(table: Table, entry: Entry, refusals: OwnRefusals) -> bool:
+    """Would the unit fit its virtual cluster if nobody ran? Cost: a search, once for each shape."""
+    shape = smallest(entry.unit).spec.of_group("")
+    if shape not in refusals.possible:
+        if table.own.find_alone(smallest(entry.unit)) is None:
+            _never(table, entry, refusals)
+            return False
+        if len(refusals.possible) >= MOST_POSSIBLE:
+            refusals.possible.clear()
+        refusals.possible.add(shape)
+    return True
+
+
+def _never(table: Table, entry: Entry, refusals: OwnRefusals) -> None:
+    """The own schedule will not start this kind, however empty it is."""
+    refusals.never.add(entry.kind)
+    for _, key in list(table.own_lines[entry.unit.vc].units(entry.kind)):
+        other = table.entries[key]
+        if other.ran_s is not None:
+            forget(table, other)
+        else:
+            table.settle(other)
+
+
+class Restarts:
+    """See the module."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._started: dict[str, tuple[float, tuple[int, ...]]] = {}  # due moments and leaves, until the next turn
+
+    def was_due(self, key: str, due_s: float) -> None:
+        """The own schedule of earlier queues had started a unit then."""
+        self._started[key] = due_s, ()
+
+    def runs_on(self, entry: Entry, own: tuple[int, ...]) -> None:
+        """A unit that earlier queues have started has these virtual leaves in the live cluster, none if borrowed.
+
+        One that leaves has them until it has left: others that are due there wait for that.
+        """
+        if own and entry.is_leaving:
+            self._table.vacating[entry.unit.key] = np.array(own, np.int32)
+        elif own and entry.run is not None and not entry.run.is_borrowed:
+            due_s, _ = self._started.get(entry.unit.key, (entry.run.start_s, ()))
+            self._started[entry.unit.key] = due_s, own
+
+    def go_on(self, now: float) -> None:
+        """Let units go on here that were here in earlier queues; first those whose leaves are known."""
+        for key, (due_s, own) in sorted(self._started.items(), key=lambda each: (not each[1][1], each[1][0], each[0])):
+            entry = self._table.entries.get(key)
+            if entry is not None and key not in self._table.own.runs:
+                self._restart(entry, due_s, own, now)
+        self._started.clear()
+
+    def _restart(self, entry: Entry, due_s: float, own: tuple[int, ...], now: float) -> None:
+        """A unit goes on here, on these leaves if they are free.
+
+        One that has really ended by now is played no further than it would have been, be there room for it or not.
+        """
+        table, unit = self._table, entry.unit
+        if entry.ran_s is not None and due_s + entry.ran_s <= now:
+            forget(table, entry)
+            return
+        try:
+            placed = table.own.find(unit, now, own)
+        except UserError:
+            placed = None
+        if placed is None or placed.victims:
+            if entry.ran_s is not None:
+                entry.ran_s = due_s + entry.ran_s - now
+            return
+        table.own.start(unit, placed, due_s)
+        note(table, entry, entry.promised_s)
+        table.own_use.take(unit)
+        if entry.ran_s is not None:
+            table.own.runs[unit.key].end_s = due_s + entry.ran_s
+            table.played.setdefault(unit.vc, {})[unit.key] = None
+        table.settle(entry)
+
 
 KEEPS_ORDER = (Policy.HIVED, Policy.BLOCK)
 """Policies by which nobody goes past a unit that waits for its quota."""
@@ -44,7 +221,7 @@ class OwnTurn:
         self.is_behind |= self._is_enough
         if self.is_behind:
             return True
-        promises.look(table, now)
+        look(table, now)
         return self._serve(now)
 
     def end(self, key: str, *, is_played: bool = True) -> None:
@@ -60,7 +237,7 @@ class OwnTurn:
             if not is_played and entry.is_waiting and entry.whole is not None:
                 table.choose(entry, entry.whole)
             if is_played and entry.ran_s is not None:
-                played.forget(table, entry)
+                forget(table, entry)
             else:
                 table.settle(entry)
 
@@ -80,13 +257,13 @@ class OwnTurn:
         table.own.ended(key, start_s, now)
         own = table.own.runs.get(key)
         if own is None and not table.has_own_schedule(entry):
-            played.forget(table, entry)
+            forget(table, entry)
         elif own is not None and own.end_s is not None and own.end_s <= now:
             self.end(key)
-        elif (oldest := played.keep(table, entry)) is not None:
+        elif (oldest := keep(table, entry)) is not None:
             self.end(oldest)
             if oldest in table.entries:
-                played.forget(table, table.entries[oldest])
+                forget(table, table.entries[oldest])
 
     @property
     def _is_enough(self) -> bool:
@@ -139,8 +316,8 @@ class OwnTurn:
             is_deep = rules.max_depth and depth[entry.unit.queue] > rules.max_depth
             if entry.unit.queue in closed or is_deep:
                 continue
-            if not own_limits.is_promised(table, entry, refusals):
-                if rules.policy in KEEPS_ORDER and own_limits.awaits_quota(table, entry, refusals):
+            if not is_promised(table, entry, refusals):
+                if rules.policy in KEEPS_ORDER and awaits_quota(table, entry, refusals):
                     # small ones would use up whatever comes free for it
                     closed[entry.unit.queue] = None
                     refusals.awaits_quota[entry.unit.queue] = key
@@ -157,12 +334,12 @@ class OwnTurn:
                     walk.took()
                     continue
                 refusals.no_room.add(shape)
-                if not own_limits.could_ever(table, entry, refusals):
+                if not could_ever(table, entry, refusals):
                     continue
                 if rules.policy is Policy.BLOCK:
                     closed[entry.unit.queue] = None
                 elif rules.policy is Policy.HIVED and first is None:
-                    if late := promises.in_the_way(table, entry, now):
+                    if late := in_the_way(table, entry, now):
                         for each in late:
                             self._lose(each, key)
                         return
@@ -188,7 +365,7 @@ class OwnTurn:
         """
         table, kept, is_again = self._table, first or refusals.reservation, False
         if first is not None:
-            is_again = bool(first.passed) or not own_limits.is_promised(table, table.entries[first.key], refusals)
+            is_again = bool(first.passed) or not is_promised(table, table.entries[first.key], refusals)
         if kept is not None:
             kept.passed.clear()
         if is_again:
@@ -244,7 +421,7 @@ class OwnTurn:
             self._lose(victim, unit.key)
         table.own.start(unit, placed, max(now, unit.created_s))
         table.own_use.take(unit)
-        promises.note(table, entry, promised_s)
+        note(table, entry, promised_s)
         own = table.own.runs[unit.key]
         if entry.ran_s is not None:
             own.end_s = own.due_s + entry.ran_s

@@ -1,9 +1,7 @@
-"""Keeps Queue and QueueUnit objects as `records` says, where the API server has these kinds.
+"""Writes Queue and QueueUnit objects as `records` says, where the API server has these kinds.
 
-Only differences are written, a bounded number at a time, the oldest first. Whatever somebody else changes in the parts
-that hived writes is written again. Users' own fields stay: `active` of a unit, policy and priority of a queue.
-
-From jobs and queues to the objects that Kube Queue's users read: only what has changed is written.
+Only differences are written, a bounded number at a time, the oldest first. Changes by others to the parts that hived
+writes are written over. Users' own fields stay: `active` of a unit, policy and priority of a queue.
 """
 
 import logging
@@ -22,6 +20,7 @@ from hived_extender.kube.clocks import timestamp
 from hived_extender.kube.watch import ObjectKind
 from hived_extender.queues.book import Book, JobRecord, Step
 from hived_extender.queues.queues import Queues
+from hived_extender.queues.reasons import held_by
 from hived_extender.queues.records import (
     PATH,
     QUEUE_NAMESPACE,
@@ -41,7 +40,6 @@ from hived_extender.queues.records import (
     unit_status,
 )
 from hived_extender.queues.watched import QueueItem
-from hived_extender.queues.words import held_by
 
 log = logging.getLogger(__name__)
 

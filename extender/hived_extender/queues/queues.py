@@ -7,20 +7,31 @@ that are due there, then lends what is left. Facts only note what is to be looke
 from collections.abc import Callable
 
 from hived.values.specs import BindInfo, ClusterSpec, PodSpec
-from hived_extender.queues import played
-from hived_extender.queues.entries import NEW, NONE_RETURNED, Entry, Kept, Late, Returned, Run
+from hived_extender.queues import own_turn
+from hived_extender.queues.explaining import Questions
 from hived_extender.queues.ledger import Ledger, Unlimited
 from hived_extender.queues.live_turn import LiveTurn
-from hived_extender.queues.own_turn import OwnTurn
-from hived_extender.queues.places import Place, is_behind, place_for
+from hived_extender.queues.own_schedule import Learned
+from hived_extender.queues.own_turn import OwnTurn, Restarts
 from hived_extender.queues.policies import Rules
-from hived_extender.queues.questions import Questions
-from hived_extender.queues.reservation import Learned
-from hived_extender.queues.restarts import Restarts
 from hived_extender.queues.room import Room
-from hived_extender.queues.table import USUAL, Pace, Table
+from hived_extender.queues.table import (
+    NEW,
+    NONE_RETURNED,
+    USUAL,
+    Entry,
+    Kept,
+    Late,
+    Pace,
+    Place,
+    Returned,
+    Run,
+    Table,
+    count_waiting,
+    is_behind,
+    place_for,
+)
 from hived_extender.queues.units import Order, OtherUse, Unit
-from hived_extender.queues.user_limits import count_waiting
 
 
 class Queues(Questions):
@@ -273,5 +284,5 @@ class Queues(Questions):
         if entry.run is not None:
             table.stopped(entry)
         self._own.end(entry.unit.key, is_played=False)
-        played.forget(table, entry)
+        own_turn.forget(table, entry)
         count_waiting(table, entry)

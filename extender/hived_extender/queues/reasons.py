@@ -1,10 +1,13 @@
-"""Why a unit waits, as values; words are made of them where they are shown."""
+"""Why a unit waits, as values, and in words: sentences, causes and starts as of all waiting jobs, names of events."""
 
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
 
-from hived_extender.queues.reservation import Certainty
+from hived_extender.api.waiting import CauseName, When
+from hived_extender.machine.certificates import rfc3339
+from hived_extender.queues.own_schedule import Certainty
 
 QUOTA_KEPT = "what is left of its quota is kept for a job that others leave for"
 """Why a unit does not borrow: it would be above its quota once such jobs have their cells."""
@@ -114,3 +117,185 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
     def awaits_cells(self) -> bool:
         """Does it wait for cells alone? Those before the first, if any, can only borrow, and wait for other cells."""
         return self.is_first or not (self.before or self.is_blocked or self.behind in ("quota", "min"))
+
+
+ENQUEUED, DEQUEUED, EVICTED, INSUFFICIENT = "Enqueued", "Dequeued", "Preempted", "InsufficientQuota"
+UPGRADED = "Upgraded"
+REFUSED = "Refused"
+"""Reasons of events about jobs."""
+
+
+def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
+    """Why a job waits. `name` gives the name of a job by its key."""
+    match reason:
+        case NotItsTurn():  # the usual reason first: a long queue has one for each of its jobs
+            return _turn(reason)
+        case None:
+            return ""
+        case Running(is_borrowed=True, is_due=True):
+            return "its turn has come while it ran on idle cells: it stays there, and is the last to leave"
+        case Running(is_borrowed=True):
+            return "runs ahead of its turn, on cells that may be taken back"
+        case Running():
+            return "runs on cells of its own virtual cluster"
+        case Leaving(moves=True):
+            return "its turn has come, and its own cells are elsewhere: it moves there"
+        case Leaving(winner=winner):
+            return f"its cells go to {name(winner)}" if winner else "it has lost its cells"
+        case Held():
+            return held_by("", is_held=True)
+        case PodsLate(within_s=within_s, until_s=until_s):
+            within = f"{within_s / 60:g} minute{'s' * (within_s != 60)}"
+            return (
+                f"its cells were held, and its pods did not come within {within}: it tries again at {rfc3339(until_s)}"
+            )
+        case OverUserLimit(user=user, limit=limit, waits=True):
+            plural, verb = ("s", "") if limit != 1 else ("", "s")
+            return f"user {user} has {limit} job{plural} that wait{verb} before it, as many as the queue looks at"
+        case OverUserLimit(user=user, limit=limit):
+            return f"user {user} runs {limit} job{'s' * (limit != 1)}, as many as the queue allows"
+        case OverQuota(text=text) | Impossible(text=text):
+            return text
+        case NotPromised(queue=queue, is_preemptible=False):
+            return f"is above the guarantee of queue {queue}, and may not be preempted, so it may not borrow"
+        case NotPromised(queue=queue):
+            return f"is above the guarantee of queue {queue}, which may not borrow"
+        case NeverFits(queue=queue, is_anywhere=False):
+            return f"is more than queue {queue} is guaranteed, and may not borrow: it can never run; ask for less"
+        case NeverFits():
+            return "fits nowhere, even if nobody else ran: it can never run; ask for smaller pods, or fewer"
+        case MakingRoom(victims=victims):
+            more = f" and {len(victims) - 1} more" if len(victims) > 1 else ""
+            first = f"{name(victims[0])}{more}"
+            return f"is due, and starts when {first} has left"
+        case NoHardware(text=text):
+            return f"is due, and no cells can be had: {text}" if text else "is due, and its cells are being prepared"
+    raise AssertionError(reason)
+
+
+def _turn(reason: NotItsTurn) -> str:
+    if reason.only_borrows:
+        why = f", and {_IDLE.get(reason.borrowing, reason.borrowing)}" if reason.borrowing else ""
+        return f"can only borrow idle cells{why}"
+    if not reason.is_first and reason.behind == "cells" and not reason.before:
+        text = "is first in its queue"
+    elif reason.behind == "min" and not reason.before:
+        text = "is first, and too little is left of the min of its quota"
+    elif reason.behind == "quota" and not reason.before:
+        text = (
+            "is first of those that wait, and a job that ran ahead of its turn comes before it for the min of its quota"
+        )
+    elif reason.awaits_cells:
+        text = "is first, and the cells of its virtual cluster are in use"
+    else:
+        text = f"{_jobs(reason.before)} before it in its queue"
+    if reason.behind == "cells":
+        text += "; cells that are free are kept for the first job of its virtual cluster"
+    elif reason.behind == "quota":
+        text += "; nobody goes past the first that waits for its quota"
+    elif reason.is_blocked:
+        text += "; nobody goes past the first"
+    if reason.spares_others:
+        text += "; its preemptionPolicy is Never, so no job of lower priority leaves for it"
+    if reason.borrowing:
+        text += f"; it cannot borrow either: {_IDLE.get(reason.borrowing, reason.borrowing)}"
+    return text
+
+
+def held_by(unit: str, *, is_held: bool, is_suspended: bool = False) -> str:
+    """Why a job is held, and what lets it go: by `hived hold` if it `is_held`, by its QueueUnit if `unit` is a name.
+
+    Or by its owner, who has suspended its object if it `is_suspended`.
+    """
+    if is_suspended and not (unit or is_held):
+        return SUSPENDED
+    if not unit:
+        return "is held: hived release lets it take its turn"
+    then = ", and then hived release," if is_held else ""
+    return f"is held, as QueueUnit {unit} says active: false: active: true there{then} lets it take its turn"
+
+
+NOT_BORN_HELD = "it was not created held, so it is called back until its turn"
+"""The end of the first event about a job that no webhook, and not its author, has held."""
+
+RESUMED = "its owner has resumed it, and it is let go when it is its turn"
+"""The end of the event about a job that is suspended again, as cells are yet to be held for it."""
+
+SUSPENDED = "its owner has suspended it: it takes its turn when its owner resumes it, or says hived release"
+
+STARTING = "its cells are held, and pods of it are yet to take them"
+"""The reason of a job that was let go, until all of its pods have their cells."""
+
+_IDLE = {"insufficient capacity when scheduling in physical cluster": "no idle cells are enough"}
+"""Words of the core that owners of jobs would not know."""
+
+
+def cause_of(reason: Reason | None) -> CauseName | None:
+    """The cause of a wait, as far as the queue knows it; None for a job that does not wait."""
+    match reason:
+        case NotItsTurn(only_borrows=True):
+            return "in-use"
+        case NotItsTurn(behind="quota" | "min"):
+            return "quota"
+        case NotItsTurn():
+            return "in-use" if reason.awaits_cells else "order"
+        case None | Running() | Leaving():
+            return None
+        case OverUserLimit() | OverQuota() | NotPromised():
+            return "quota"
+        case Impossible() | NeverFits():
+            return "never"
+        case MakingRoom(is_lent=is_lent):
+            return "lent" if is_lent else "preempting"
+        case NoHardware():
+            return "unknown"
+    return "order"
+
+
+def start_of(reason: Reason | None) -> When | None:
+    """When a job starts, as far as the queue knows it; None for a job that does not wait."""
+    match reason:
+        case NotItsTurn():
+            return _start_of_turn(reason)
+        case None | Running() | Leaving():
+            return None
+        case Impossible() | NeverFits():
+            return When(kind="never")
+        case NoHardware(text=""):
+            return When(kind="now")
+    return When(kind="unknown", because=_UNTIMED.get(type(reason), ""))
+
+
+_UNTIMED: dict[type[Reason], str] = {
+    Held: "it is held",
+    PodsLate: "its pods did not come in time",
+    OverUserLimit: "its user has as many jobs as the queue allows",
+    OverQuota: "too little of its quota is left",
+    NotPromised: "its queue has no guarantee for it",
+    MakingRoom: "others have been told to leave for it",
+    NoHardware: "nobody says when its cells can be had",
+}
+"""Why nobody says when a job starts."""
+
+
+def _start_of_turn(reason: NotItsTurn) -> When:
+    start_s = reason.start_s
+    if start_s is not None and reason.certainty is Certainty.ESTIMATED:
+        return When(kind="estimated", likely=rfc3339(start_s), by=rfc3339(reason.late_s or start_s))
+    if start_s is not None and reason.certainty in (Certainty.CERTAIN, Certainty.BOUNDED):
+        return When(kind="certain" if reason.certainty is Certainty.CERTAIN else "bounded", by=rfc3339(start_s))
+    if reason.only_borrows:
+        return When(kind="unknown", because="it can only borrow, and no cells are kept for it")
+    if reason.behind == "min" or (reason.behind == "quota" and not reason.before):
+        return When(kind="unknown", because=_UNTIMED[OverQuota])
+    if reason.before and not reason.is_first:
+        return When(
+            kind="unknown", because=f"{_jobs(reason.before)} of its queue come{'s' * (reason.before == 1)} first"
+        )
+    if not reason.is_first:
+        return When(kind="unknown", because="no cells are kept for it yet")
+    return When(kind="unknown", because="not every job that it waits for says when it ends")
+
+
+def _jobs(count: int) -> str:
+    return f"{count} job{'s' * (count != 1)}"

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hived_extender.jobs.job import JobRef
 from hived_extender.kube.clocks import with_transition
-from hived_extender.queues.words import held_by
+from hived_extender.queues.reasons import held_by
 
 API_VERSION = "scheduling.x-k8s.io/v1alpha1"
 QUEUE_NAMESPACE = "kube-queue"

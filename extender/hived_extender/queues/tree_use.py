@@ -6,7 +6,7 @@ from hived.values.errors import UserError
 from hived_extender.jobs.quotas.tree import QuotaTree, quota_of
 from hived_extender.jobs.quotas.usage import WAIT_POLICY, Running, Usage, drained, going_over
 from hived_extender.queues.book import Book, JobRecord
-from hived_extender.queues.questions import Questions
+from hived_extender.queues.explaining import Questions
 from hived_extender.queues.units import OtherUse, Unit
 
 MOST_NAMED = 5

@@ -1,21 +1,17 @@
 """The queues of one term of leadership, under one configuration: facts in, turns, calls on jobs and records out.
 
-Made anew when a term or another configuration begins, and told all jobs then, with the state that is kept on them. Not
-thread-safe.
+Made anew when a term or another configuration begins, and told all jobs then, with the state that their objects have.
+Not thread-safe.
 
-Calls jobs back: notes it, says it, has their pods wait, and gives back what is held for them. Not thread-safe.
-
-Jobs that need less than they were let go with give the rest back at once: to their queue, and to all others.
-
-A pod has succeeded and is not made anew, a job was scaled down, or a part of it has finished. The cells of its pods are
-free then, or are held for pods that never come. Pods that still end keep theirs until they are gone. So a job gives
-back in steps, and those behind it get cells that are really free. Not thread-safe.
+Jobs that need fewer cells than they started with give the rest back at once. A pod has succeeded and is not made anew,
+a job was scaled down, or a part of it has finished. The cells of its pods are free then, or are held for pods that
+never come. Pods that still end keep theirs until they are gone. So a job gives back in steps.
 """
 
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -23,15 +19,15 @@ from msgspec.structs import replace
 
 from hived.values.errors import InvariantError, UserError
 from hived.values.specs import ClusterSpec, GroupSpec
-from hived_config.rules import Queueing
+from hived_config.rules import PodRules, Queueing
 from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.job import Job, JobName, JobRef
 from hived_extender.jobs.kinds import gangs, table
 from hived_extender.jobs.kinds.gates import GATE
 from hived_extender.jobs.kinds.marks import is_marked_held
 from hived_extender.jobs.misspelt import misplaced
-from hived_extender.jobs.quotas.backing import virtual_cluster_of
-from hived_extender.jobs.quotas.tree import QuotaTree
+from hived_extender.jobs.quotas.backing import cells_of, virtual_cluster_of
+from hived_extender.jobs.quotas.tree import MAX_JOBS, QuotaTree
 from hived_extender.jobs.quotas.usage import EPSILON
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.clocks import FAR_S
@@ -51,23 +47,18 @@ from hived_extender.machine.stimuli import (
     LentAsked,
     Stimulus,
 )
-from hived_extender.queues import entries
 from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.book import Action, Book, JobRecord, Step, is_resumed_by_owner
-from hived_extender.queues.entries import Kept
-from hived_extender.queues.known_queues import KnownQueues
 from hived_extender.queues.ledger import TreeLedger, Unlimited
-from hived_extender.queues.live_room import LiveRoom, leaves_of
-from hived_extender.queues.places import BACK
+from hived_extender.queues.live_room import LiveRoom, Surroundings, groups_within, leaves_of
+from hived_extender.queues.own_schedule import Learned
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
-from hived_extender.queues.priority_classes import WatchedClasses
 from hived_extender.queues.publishing import Publisher, Records
 from hived_extender.queues.queues import Queues
-from hived_extender.queues.reasons import Impossible, NeverFits, OverQuota, Reason
+from hived_extender.queues.reasons import NOT_BORN_HELD, RESUMED, Impossible, NeverFits, OverQuota, Reason, sentence
 from hived_extender.queues.records import unit_key
-from hived_extender.queues.reservation import Learned
 from hived_extender.queues.room import Ask
-from hived_extender.queues.surroundings import Surroundings, groups_within
+from hived_extender.queues.table import BACK, Kept, read_kept
 from hived_extender.queues.tree_use import TreeUse
 from hived_extender.queues.units import (
     LATE,
@@ -82,8 +73,47 @@ from hived_extender.queues.units import (
     no_larger,
     unit_of,
 )
-from hived_extender.queues.watched import NOT_UNDERSTOOD, QueueObjects, Seen
-from hived_extender.queues.words import NOT_BORN_HELD, RESUMED, sentence
+from hived_extender.queues.watched import NOT_UNDERSTOOD, QueueObjects, Seen, WatchedClasses
+
+
+class KnownQueues:
+    """Leaves of a quota tree, and virtual clusters that back none of them. `vcs` has the virtual cluster of each."""
+
+    def __init__(self, tree: QuotaTree | None, cluster: ClusterSpec, rules: PodRules) -> None:
+        """Cost O(entries of the configuration, quotas)."""
+        self._quotas = {} if tree is None else tree.quotas
+        self._oversell = 1.0 if tree is None else tree.oversell
+        leaves = () if tree is None else tree.leaves()
+        self.vcs = {leaf.name: virtual_cluster_of(leaf, cluster) for leaf in leaves}
+        self.vcs |= {vc: vc for vc in cluster.virtual_clusters if vc not in self.vcs.values()}
+        self._cells = cells_of(cluster, rules.resources_in(cluster))
+
+    def with_others(self, names: Iterable[str]) -> list[str]:
+        """All names, ascending, and these, which have jobs."""
+        return sorted({*self.vcs, *names})
+
+    def with_objects(self, names: Iterable[str]) -> list[str]:
+        """The same and all quotas above leaves."""
+        return self.with_others((*self._quotas, *names))
+
+    def guaranteed(self, name: str) -> dict[str, float]:
+        """The `min` of a quota; the devices of a virtual cluster's cells."""
+        if (quota := self._quotas.get(name)) is not None:
+            return dict(quota.min)
+        sizes = self._cells.get(name, {})
+        return {resource: float(sum(size * count for size, count in each.items())) for resource, each in sizes.items()}
+
+    def most(self, name: str) -> dict[str, float]:
+        """The `max` of a quota and its number of jobs, without what is unlimited; nothing of a virtual cluster."""
+        quota = self._quotas.get(name)
+        if quota is None:
+            return {}
+        return dict(quota.max) if quota.max_jobs is None else {**quota.max, MAX_JOBS: float(quota.max_jobs)}
+
+    def oversell(self, name: str) -> float:
+        """So many times the `min` and `max` of a quota are its limits."""
+        return self._oversell if name in self._quotas else 1.0
+
 
 log = logging.getLogger(__name__)
 
@@ -514,7 +544,7 @@ class Turns:
 
         That of a gang was on its pods, which are gone once it is called back.
         """
-        found = entries.read(job.annotations, job.ref.uid, self._prover)
+        found = read_kept(job.annotations, job.ref.uid, self._prover)
         if entry is None and earlier is not None:
             entry = earlier.book.entries.get(job.ref.key)
         elif entry is None or job.ref.kind != gangs.KIND or entry.step.has_cells:

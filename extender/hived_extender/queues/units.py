@@ -1,11 +1,8 @@
 """A unit is one job in a queue, as plain values: all that order, shares and placement need to know of it.
 
-Units that may start with fewer pods than they have: the largest set of them that fits.
-
-Of sets of one size that with the earlier pods is chosen, as for gangs of no queue (`service.gangs.choices`). A set is a
-number for each kind of pods. The search asks first how many of the smallest pods fit, then for an older set of as many.
-
-The unit of a job: its queue, by the quota tree, and all that answers to it depend on.
+A unit may start with fewer pods than it has: the largest set of them that fits. Of sets of one size that with the
+earlier pods is chosen, as for gangs of no queue. A set is a number for each kind of pods. The search asks first how
+many of the smallest pods fit, then for an older set of as many.
 """
 
 import dataclasses

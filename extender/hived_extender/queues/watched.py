@@ -1,25 +1,14 @@
-"""Job objects as the watches tell of them: read at once, kept as values, handed over to whoever takes them.
+"""Objects as the watches report them, as values: jobs, gangs of pods, the quota tree, Queue objects, PriorityClasses.
 
-A job is read on the thread of its watch, so that the desk never parses. Objects are not kept: 50,000 of them would take
-hundreds of megabytes. Jobs that another job made have no turn of their own. Where the pods of a job stand in an object
-that its controller makes, the job is read anew with that. A JobSet is read anew when a Job that it has made needs fewer
-pods than before: so the documents of those that run are kept.
+A job is read on the thread of its watch, so that the controller never parses. Objects are not kept: 50,000 of them
+would take hundreds of megabytes. Jobs that another job made have no turn of their own. Where the pods of a job stand in
+an object that its controller makes, the job is read anew with that. A JobSet is read anew when a Job that it has made
+needs fewer pods than before: so the documents of running ones are kept.
 
-Gangs of plain pods, put together from pods as the watch tells of them, and handed over like jobs with an object.
-
-Pods of other kinds cost a look at their gates. A gang is read when it is looked at, not with each of its pods.
-
-The ElasticQuotaTree of a cluster, as its watch tells of it: the last one that keeps all rules.
-
-There is one, in namespace kube-system, as for Kube Queue: tenants may write objects of their own namespaces. Of several
-the oldest counts, then the first by name. One that breaks a rule is named in the log and by an event, and the tree
-before it stays.
-
-Policy and priority of a queue, as users write them into its Queue object in namespace kube-queue.
-
-Tenants may have rights to Queue objects of their own namespaces, so these change nothing.
-
-Pure: from the objects to rules. An object with a mistake changes nothing: its queue goes on as before.
+There is one quota tree, in namespace kube-system, as for Kube Queue: tenants may write objects of their own namespaces.
+Of several the oldest counts, then the first by name. One that breaks a rule is named in the log and by an event, and
+the tree before it stays. Queue objects count in namespace kube-queue alone, for the same reason; one with a mistake
+changes nothing.
 """
 
 import logging
@@ -41,13 +30,84 @@ from hived_extender.jobs.needs import Need
 from hived_extender.jobs.quotas.tree import NAMESPACE, QuotaTree, misspelt_in, names_of, read_tree
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.answers import is_older
-from hived_extender.kube.watch import ObjectKind
+from hived_extender.kube.watch import Object, ObjectKind
+from hived_extender.machine.pods import NEVER
 from hived_extender.queues.policies import Policy, Rules, policy_named
 from hived_extender.queues.records import MAX_DEPTH, QUEUE_NAMESPACE, queue_name
 
+CLASSES = ObjectKind("scheduling.k8s.io", "priorityclasses", ("v1",))
+
+
+class WatchedClasses:
+    """See the module. Thread-safe. `wake` is called when a class comes or goes that preempts nobody.
+
+    Jobs may come before their class, and classes may go: `take_changed` says that all jobs are to be looked at again.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._lock = threading.Lock()
+        self._never: dict[str, bool] = {}  # by name, whether it is the class of pods that name none
+        self._has_changed = False
+
+    def preempts(self, pods: Iterable[Pod]) -> bool:
+        """May others leave for a job of these pods? Not if one of them says so, or its class."""
+        never = self._never
+        unnamed = any(never.values())
+        for spec in [pod.spec for pod in pods if pod.spec is not None]:
+            name = spec.priority_class_name
+            if spec.preemption_policy == NEVER:
+                return False
+            if not spec.preemption_policy and (name in never if name else unnamed):
+                return False
+        return True
+
+    def take_changed(self) -> bool:
+        """Are there other such classes than at the last call?"""
+        with self._lock:
+            changed, self._has_changed = self._has_changed, False
+            return changed
+
+    def listed(self, kind: ObjectKind, items: list[Object]) -> None:
+        """See `kube.watch.Told`."""
+        self._put({_name(item): _is_default(item) for item in items if _is_never(item)})
+        self._wake()
+
+    def seen(self, kind: ObjectKind, item: Object) -> None:
+        """See `kube.watch.Told`. A class that was deleted and made anew may have another policy."""
+        others = {name: each for name, each in self._never.items() if name != _name(item)}
+        self._put(others | ({_name(item): _is_default(item)} if _is_never(item) else {}))
+
+    def gone(self, kind: ObjectKind, item: Object) -> None:
+        """See `kube.watch.Told`."""
+        self._put({name: each for name, each in self._never.items() if name != _name(item)})
+
+    def unserved(self, kind: ObjectKind) -> None:
+        """See `kube.watch.Told`."""
+        self.listed(kind, [])
+
+    def _put(self, never: dict[str, bool]) -> None:
+        with self._lock:
+            if never == self._never:
+                return
+            self._never, self._has_changed = never, True
+        self._wake()
+
+
+def _name(item: Object) -> str:
+    return str((item.get("metadata") or {}).get("name") or "")
+
+
+def _is_never(item: Object) -> bool:
+    return item.get("preemptionPolicy") == NEVER
+
+
+def _is_default(item: Object) -> bool:
+    return item.get("globalDefault") is True
+
+
 log = logging.getLogger(__name__)
 
-Object = dict[str, Any]
 
 NOT_UNDERSTOOD = "hived has failed to read it, and its log says how: please tell the maintainers"
 """Why a job is in no queue that shows a mistake of ours. It is that job's trouble alone."""

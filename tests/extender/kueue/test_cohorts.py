@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.kueue.desk import AT_WORK
+from hived_extender.kueue.controller import AT_WORK
 from hived_extender.kueue.workloads import MOST_NAMED, ClusterQueue, cluster_queue_of, warning
 from tests.expecting import expect_soon
 from tests.extender.kueue.kueue_by_hand import KueueByHand

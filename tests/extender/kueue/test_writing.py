@@ -4,7 +4,7 @@ import pytest
 
 from hived_extender.kube.client import KubeError
 from hived_extender.kueue.checks import Said, Write
-from hived_extender.kueue.desk import AT_WORK, is_passing, write_active, write_state
+from hived_extender.kueue.controller import AT_WORK, is_passing, write_active, write_state
 from hived_extender.kueue.workloads import check_of, workload_of
 from tests.extender.kueue.kueue_by_hand import KueueByHand
 from tests.extender.kueue.workload_objects import CHECK, check_state

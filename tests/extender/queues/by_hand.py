@@ -16,8 +16,8 @@ from hived_extender.kube.events import EventRecorder
 from hived_extender.machine.writes.writer import COMPONENT
 from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.book import Action, Change
-from hived_extender.queues.entries import written
 from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.table import written
 from hived_extender.queues.turns import Shared, Turns
 from hived_extender.queues.watched import Seen
 from tests.extender.machine.small_jobs import SmallJobCluster, job
@@ -108,7 +108,7 @@ class QueuesByHand:
     # The desk
 
     def look(self) -> None:
-        """What `QueueDesk.look` does; calls on jobs are made at once."""
+        """What `QueueController.look` does; calls on jobs are made at once."""
         self.now += 1
         for name in self.news:
             self.turns.job_seen(job(name).job_name, self.jobs.get(name))

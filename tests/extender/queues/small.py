@@ -11,10 +11,10 @@ from hived.values.specs import (
     VirtualCellSpec,
     VirtualClusterSpec,
 )
+from hived_extender.queues.own_schedule import Learned
 from hived_extender.queues.policies import Policy, QueueRules
 from hived_extender.queues.policies import Rules as QueuesRules
 from hived_extender.queues.queues import Queues
-from hived_extender.queues.reservation import Learned
 from hived_extender.queues.units import Order, Start, Stop, Unit
 from tests.extender.queues.live import Live
 

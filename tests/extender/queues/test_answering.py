@@ -10,10 +10,8 @@ from hived_extender.api.queues import QueueArgs, QueuedJob
 from hived_extender.api.waiting import MASKED, When
 from hived_extender.insight.past import LEAST_ENDS, Ended
 from hived_extender.jobs.progress import read_time
-from hived_extender.queues.answering import QueueAnswers, Wanted
-from hived_extender.queues.finding import namer
-from hived_extender.queues.reasons import Leaving
-from hived_extender.queues.words import sentence
+from hived_extender.queues.answering import QueueAnswers, Wanted, namer
+from hived_extender.queues.reasons import Leaving, sentence
 from hived_lab.embedded.apiserver.models import MAX_ANNOTATION_BYTES
 from hived_lab.embedded.nodes import READY
 from tests.extender.queues.embedded_jobs import Jobs, jobs_on

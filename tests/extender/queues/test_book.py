@@ -9,8 +9,8 @@ from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.jobs.job import Job, JobRef, JobState
 from hived_extender.machine.stimuli import HoldState
 from hived_extender.queues.book import Action, Book, Change, Step
-from hived_extender.queues.entries import NONE_RETURNED, Kept, Returned
 from hived_extender.queues.queues import Queues
+from hived_extender.queues.table import NONE_RETURNED, Kept, Returned
 from hived_extender.queues.units import LATE, Unit
 from tests.extender.queues import small
 from tests.extender.queues.live import Live

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from hived_extender.jobs.job import JobRef
 from hived_extender.kube.metrics import Metrics
 from hived_extender.queues.book import Book
-from hived_extender.queues.counting import QueueCount, count, gauges
-from hived_extender.queues.entries import Kept
+from hived_extender.queues.controller import QueueCount, count, gauges
+from hived_extender.queues.table import Kept
 from tests.extender.queues.test_book import HELD, UNIT, Told
 
 NOW_S = 1000.0

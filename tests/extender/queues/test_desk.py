@@ -10,8 +10,8 @@ import pytest
 from hived_extender.api.queues import QueueArgs
 from hived_extender.api.waiting import When
 from hived_extender.jobs.quotas.tree import read_tree
-from hived_extender.queues.entries import STATE
-from hived_extender.queues.tree_warnings import tree_warnings
+from hived_extender.queues.removal import tree_warnings
+from hived_extender.queues.table import STATE
 from tests.extender.queues.embedded_jobs import (
     CONFIG,
     FOR_EVER,

@@ -10,9 +10,9 @@ import pytest
 from hived_extender.api.inspection import ConfigClient
 from hived_extender.jobs.quotas.tree import read_tree
 from hived_extender.kube.client import KubeError
-from hived_extender.queues.going import without_quotas
 from hived_extender.queues.publishing import QUEUES as ALL_QUEUES
 from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.removal import without_quotas
 from tests.extender.queues.embedded_jobs import CONFIG, GPU, PREFIX, QUEUES, TREES, UNITS, Jobs, jobs_on
 
 pytestmark = pytest.mark.sample(4)

@@ -3,31 +3,31 @@
 import pytest
 
 from hived_extender.jobs.bind_info import Prover
-from hived_extender.queues.entries import STATE, Kept, read, written
+from hived_extender.queues.table import STATE, Kept, read_kept, written
 
 KEPT = Kept(is_let_go=True, is_borrowed=True, since_s=5.5, due_s=7.0, attempts=2, place=1.5)
 
 
 def test_what_was_written_is_read() -> None:
     prover = Prover([b"k" * 32])
-    assert read(written(KEPT, "uid", prover), "uid", prover) == KEPT
+    assert read_kept(written(KEPT, "uid", prover), "uid", prover) == KEPT
 
 
 def test_a_state_of_another_job_is_not_believed() -> None:
     prover = Prover([b"k" * 32])
-    assert read(written(KEPT, "other", prover), "uid", prover) == Kept()
+    assert read_kept(written(KEPT, "other", prover), "uid", prover) == Kept()
 
 
 def test_a_state_that_somebody_else_wrote_is_not_believed() -> None:
-    assert read(written(KEPT, "uid", Prover()), "uid", Prover([b"k" * 32])) == Kept()
+    assert read_kept(written(KEPT, "uid", Prover()), "uid", Prover([b"k" * 32])) == Kept()
 
 
 def test_a_state_that_was_signed_with_an_older_key_is_believed() -> None:
-    assert read(written(KEPT, "uid", Prover([b"a" * 32])), "uid", Prover([b"b" * 32, b"a" * 32])) == KEPT
+    assert read_kept(written(KEPT, "uid", Prover([b"a" * 32])), "uid", Prover([b"b" * 32, b"a" * 32])) == KEPT
 
 
 def test_everybody_is_believed_without_a_key() -> None:
-    assert read(written(KEPT, "uid", Prover()), "other", Prover()) == KEPT
+    assert read_kept(written(KEPT, "uid", Prover()), "other", Prover()) == KEPT
 
 
 @pytest.mark.parametrize(
@@ -44,8 +44,8 @@ def test_everybody_is_believed_without_a_key() -> None:
     ],
 )
 def test_whatever_else_stands_there_counts_as_nothing(text: str) -> None:
-    assert read({STATE: text}, "uid", Prover()) == Kept()
+    assert read_kept({STATE: text}, "uid", Prover()) == Kept()
 
 
 def test_a_job_without_the_annotation_has_no_state() -> None:
-    assert read({}, "uid", Prover([b"k" * 32])) == Kept()
+    assert read_kept({}, "uid", Prover([b"k" * 32])) == Kept()

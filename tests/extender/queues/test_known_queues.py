@@ -4,7 +4,7 @@ import pytest
 
 from hived_config.rules import PodRules
 from hived_extender.jobs.quotas.tree import Quota, QuotaTree
-from hived_extender.queues.known_queues import KnownQueues
+from hived_extender.queues.turns import KnownQueues
 from tests.extender.queues.small import SPEC
 
 GPU = "nvidia.com/gpu"

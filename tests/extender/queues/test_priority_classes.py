@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from hived_extender.jobs.wire import Pod
-from hived_extender.queues.priority_classes import CLASSES, WatchedClasses
+from hived_extender.queues.watched import CLASSES, WatchedClasses
 from tests.extender.queues.small import Desk, unit
 
 

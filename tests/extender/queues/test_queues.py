@@ -9,12 +9,12 @@ from hived.life.groups import nodes_of_slots
 from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
 from hived_extender.jobs.quotas.tree import Quota, QuotaTree
-from hived_extender.queues import words
-from hived_extender.queues.entries import Kept
+from hived_extender.queues import reasons
 from hived_extender.queues.explaining import Known
 from hived_extender.queues.ledger import TreeLedger
+from hived_extender.queues.own_schedule import Certainty, Learned
+from hived_extender.queues.own_turn import SLACK_S
 from hived_extender.queues.policies import Policy, QueueRules, Rules
-from hived_extender.queues.promises import SLACK_S
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.reasons import (
     QUOTA_KEPT,
@@ -27,11 +27,11 @@ from hived_extender.queues.reasons import (
     OverQuota,
     OverUserLimit,
     Running,
+    sentence,
 )
-from hived_extender.queues.reservation import Certainty, Learned
 from hived_extender.queues.room import Ask, Pending
+from hived_extender.queues.table import Kept
 from hived_extender.queues.units import Start, Unit
-from hived_extender.queues.words import sentence
 from tests.extender.queues.live import Live
 from tests.extender.queues.small import SPEC, Desk, unit
 
@@ -645,8 +645,8 @@ def test_the_first_that_waits_for_its_quota_is_never_told_that_it_waits_for_cell
         desk.come(replace(unit(key, at=at), queue="root/A", request={"gpu": 4.0}))
     reason = desk.queues.why("waits")
     assert sentence(reason, str).startswith(start)
-    when = words.start_of(reason)
-    assert (words.cause_of(reason), when and when.because) == ("quota", "too little of its quota is left")
+    when = reasons.start_of(reason)
+    assert (reasons.cause_of(reason), when and when.because) == ("quota", "too little of its quota is left")
 
 
 def test_use_of_a_quota_is_told_without_the_jobs_that_others_leave_for() -> None:

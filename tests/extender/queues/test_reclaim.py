@@ -7,11 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from hived_extender.jobs.quotas.tree import Quota, QuotaTree
-from hived_extender.queues.entries import Kept
-from hived_extender.queues.ledger import CELLS, Shares, TreeLedger
+from hived_extender.queues.ledger import CELLS, Borrower, Exchanges, Shares, TreeLedger, for_borrower, for_due
 from hived_extender.queues.policies import QueueRules, Rules
 from hived_extender.queues.queues import Queues
-from hived_extender.queues.reclaim import Borrower, Exchanges, for_borrower, for_due
+from hived_extender.queues.table import Kept
 from hived_extender.queues.units import Unit
 from tests.extender.queues.small import SPEC, Desk, unit
 

@@ -8,7 +8,7 @@ from hived_config.loader import load
 from hived_extender.api.queues import QueueArgs
 from hived_extender.jobs.bind_info import Prover
 from hived_extender.kube.client import KubeClient
-from hived_extender.queues.entries import STATE
+from hived_extender.queues.table import STATE
 from hived_lab.embedded.cluster import EmbeddedCluster
 from hived_lab.start import Embedded
 from tests.extender.queues.embedded_jobs import CONFIG, JOBS, PODS, Jobs

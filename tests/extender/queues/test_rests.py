@@ -3,8 +3,8 @@
 import pytest
 
 from hived_extender.kube.clocks import timestamp
-from hived_extender.queues.entries import FIRST_S, Kept, Returned
-from hived_extender.queues.words import sentence
+from hived_extender.queues.reasons import sentence
+from hived_extender.queues.table import FIRST_S, Kept, Returned
 from tests.extender.machine.small_jobs import job
 from tests.extender.queues.by_hand import QueuesByHand
 from tests.extender.queues.small import Desk, unit

@@ -8,11 +8,10 @@ import pytest
 from hived.life.groups import virtual_leaves
 from hived_config.rules import START_S
 from hived_extender.queues.book import LEAVE_S
-from hived_extender.queues.entries import IN_TIME
-from hived_extender.queues.reasons import NotItsTurn, PodsLate
+from hived_extender.queues.reasons import NotItsTurn, PodsLate, sentence
+from hived_extender.queues.table import IN_TIME
 from hived_extender.queues.turns import ASK_ALL_S
 from hived_extender.queues.watched import NOT_UNDERSTOOD
-from hived_extender.queues.words import sentence
 from tests.extender.machine.small_cluster import node_json, to_node
 from tests.extender.machine.small_jobs import job, template
 from tests.extender.queues.by_hand import QueuesByHand

@@ -1,13 +1,14 @@
-"""Queues that would go: which jobs wait in them, and what becomes of these jobs. For any thread."""
+"""Warnings before queues or quotas change: which jobs lose their queue or are above their quota. For any thread."""
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from hived_config.loader import Configuration
 from hived_extender.jobs.quotas.tree import QuotaTree
+from hived_extender.kube.clocks import wall_s
 from hived_extender.queues.book import JobRecord, Step
-from hived_extender.queues.calling import is_let_go
-from hived_extender.queues.desk import QueueDesk
-from hived_extender.queues.tree_use import MOST_NAMED
+from hived_extender.queues.controller import QueueController, is_let_go
+from hived_extender.queues.tree_use import MOST_NAMED, lowered_by
 
 LOCK_S = 1.0
 """How long a turn is waited for: the API server waits for a review, and somebody for a plan."""
@@ -25,7 +26,7 @@ QUOTA_GOES = (
 )
 
 
-def without_queues(desk: QueueDesk, new: Configuration) -> list[str]:
+def without_queues(desk: QueueController, new: Configuration) -> list[str]:
     """Which waiting jobs would lose their queue by a configuration. Cost O(jobs)."""
 
     def told(waiting: list[JobRecord]) -> list[str]:
@@ -38,7 +39,7 @@ def without_queues(desk: QueueDesk, new: Configuration) -> list[str]:
     return _of_waiting(desk, told)
 
 
-def without_quotas(desk: QueueDesk, tree: QuotaTree) -> list[str]:
+def without_quotas(desk: QueueController, tree: QuotaTree) -> list[str]:
     """Which waiting jobs would lose their quota by another tree. Cost O(jobs)."""
     before: Mapping[str, object] = {} if desk.quotas.tree is None else desk.quotas.tree.quotas
 
@@ -49,7 +50,7 @@ def without_quotas(desk: QueueDesk, tree: QuotaTree) -> list[str]:
     return _of_waiting(desk, told)
 
 
-def _of_waiting(desk: QueueDesk, told: Callable[[list[JobRecord]], list[str]]) -> list[str]:
+def _of_waiting(desk: QueueController, told: Callable[[list[JobRecord]], list[str]]) -> list[str]:
     if not desk.lock.acquire(timeout=LOCK_S):
         return [UNKNOWN]
     try:
@@ -64,3 +65,17 @@ def _named(entries: Iterable[JobRecord], fate: str) -> list[str]:
     names = sorted(str(entry.job.ref) for entry in entries)
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return [f"{fate} ({len(names)}): {', '.join(names[:MOST_NAMED])}{more}"] if names else []
+
+
+def tree_warnings(desk: QueueController, document: Mapping[str, Any], tree: QuotaTree) -> list[str]:
+    """Which jobs would be above the quotas of a tree, or lose theirs; why one does not count. Cost O(jobs)."""
+    if why := desk.quotas.why_ignored(document):
+        return [why]
+    if not desk.lock.acquire(timeout=LOCK_S):
+        return ["whether jobs are above it is not known at the moment: see hived get queue afterwards"]
+    try:
+        turns = desk.turns
+        found = [] if turns is None else lowered_by(tree, turns.book, turns.queues, wall_s())
+    finally:
+        desk.lock.release()
+    return [*found, *without_quotas(desk, tree)]

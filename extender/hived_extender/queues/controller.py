@@ -1,4 +1,4 @@
-"""The shell of the queues: follows job objects, has turns taken, carries orders out, and publishes what became of jobs.
+"""The shell of the queues: follows jobs, has turns taken, resumes and suspends jobs, publishes what became of them.
 
 One thread takes the turns. Watches hand facts over and wake it; calls on jobs are made on other threads and come back
 as facts. Every replica follows jobs; only the one that leads takes turns.
@@ -8,49 +8,256 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Protocol
 
-from hived.values.errors import InvariantError
+import msgspec
+
+from hived.values.errors import InvariantError, UserError
 from hived.values.specs import ClusterSpec
 from hived_config.rules import Queueing
 from hived_extender.jobs.bind_info import Prover
-from hived_extender.jobs.job import Job, JobName, JobRef
+from hived_extender.jobs.job import Job, JobName, JobRef, JobState
+from hived_extender.jobs.kinds import gangs, gates, table
 from hived_extender.jobs.kinds import gangs as gang_kind
-from hived_extender.jobs.kinds import gates, table
+from hived_extender.jobs.kinds.kind import Verb, Write
+from hived_extender.jobs.kinds.marks import is_marked_held
 from hived_extender.jobs.needs import Need, need_of
 from hived_extender.jobs.quotas.backing import leaf_warnings
 from hived_extender.jobs.quotas.tree import QuotaTree
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.kube.clocks import wall_s
+from hived_extender.kube.clocks import Backoff, wall_s
 from hived_extender.kube.events import WARNING, EventRecorder, PodRef
 from hived_extender.kube.metrics import Metrics, QueueGauges
-from hived_extender.kube.watch import OptionalKinds
+from hived_extender.kube.watch import Object, OptionalKinds
+from hived_extender.machine.claims import Lent
 from hived_extender.machine.pods import PodName
 from hived_extender.machine.service import Service
-from hived_extender.machine.stimuli import Claimed, JobsMade, QuotasFollowed
+from hived_extender.machine.stimuli import Claimed, Hold, JobsMade, QuotasFollowed
 from hived_extender.machine.writes.writer import COMPONENT
 from hived_extender.queues.announcing import JobEvents
-from hived_extender.queues.book import Action, Change
-from hived_extender.queues.calling import JobCaller, LettingGo
-from hived_extender.queues.counting import gauges
-from hived_extender.queues.priority_classes import CLASSES, WatchedClasses
+from hived_extender.queues.book import Action, Book, Change, JobRecord, Step
+from hived_extender.queues.own_schedule import Learned
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
-from hived_extender.queues.reservation import Learned
+from hived_extender.queues.table import Kept, read_kept, written
 from hived_extender.queues.turns import Shared, Turns
+from hived_extender.queues.units import OtherUse
 from hived_extender.queues.watched import (
+    CLASSES,
     OTHER_NAMESPACE,
     TREES,
-    Object,
     QueueItem,
     QueueObjects,
+    Seen,
+    WatchedClasses,
     WatchedGangs,
     WatchedJobs,
     WatchedTree,
 )
 
 log = logging.getLogger(__name__)
+
+THREADS = 8
+
+
+class JobCaller:
+    """See the module. `answer` is called with each action and its error, "" if there is none, on any thread.
+
+    `pods_of` gives the pods of a job of a kind whose pods have gates.
+    """
+
+    def __init__(
+        self, kube: KubeClient, prover: Prover, pods_of: Callable[[Action], list[PodName]],
+        answer: Callable[[Action, str], None],
+    ) -> None:  # fmt: skip
+        self._kube, self._prover = kube, prover
+        self._pods_of = pods_of
+        self._answer = answer
+        self._pool = ThreadPoolExecutor(THREADS, "jobs")
+
+    def call(self, action: Action, may_write: Callable[[], bool]) -> None:
+        """Have an action carried out; it is answered once."""
+        self._pool.submit(self._carry_out, action, may_write)
+
+    def close(self) -> None:
+        """Wait for the calls under way; others are not begun."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _carry_out(self, action: Action, may_write: Callable[[], bool]) -> None:
+        error = ""
+        try:
+            for write in self._writes(action):
+                if not may_write():
+                    raise UserError("this replica does not lead any more", 503)
+                self._write(write)
+        except (KubeError, UserError) as refusal:
+            error = str(refusal)
+            log.warning("a job is not written", extra={"fields": {"job": str(action.job), "reason": error}})
+        except Exception as bug:
+            error = f"{type(bug).__name__}: {bug}"
+            log.exception("a job cannot be written")
+        self._answer(action, error)
+
+    def _writes(self, action: Action) -> list[Write]:
+        """All calls of an action, in their order."""
+        job = action.job
+        annotations = written(action.kept, job.uid, self._prover)
+        if job.kind == gangs.KIND:
+            return self._gang_writes(action, annotations)
+        kind = table.find_kind(job.api_version, job.kind)
+        has_gates = kind is not None and kind.has_gates
+        pods = self._pods_of(action) if has_gates else []
+        match action.change:
+            case Change.LET_GO:
+                lifted = [gates.remove_gate(pod.namespace, pod.name, pod.uid) for pod in pods]
+                return [*table.resume(job, annotations), *lifted]
+            case Change.CALL_BACK:
+                removed = [gates.delete_pod(pod.namespace, pod.name, pod.uid) for pod in pods]
+                return [*table.suspend(job, annotations), *removed]
+            case Change.KEEP:
+                return list(table.annotate(job, annotations))
+
+    def _gang_writes(self, action: Action, annotations: dict[str, str]) -> list[Write]:
+        """The same for a gang of plain pods: its state is on each pod, and goes with it."""
+        pods = [(pod.namespace, pod.name, pod.uid) for pod in self._pods_of(action)]
+        match action.change:
+            case Change.LET_GO:
+                return [gangs.remove_gate(*pod, action.job, annotations) for pod in pods]
+            case Change.CALL_BACK:
+                return [gates.delete_pod(*pod) for pod in pods]
+            case Change.KEEP:
+                return [gangs.annotate(*pod, annotations) for pod in pods]
+
+    def _write(self, write: Write) -> None:
+        try:
+            match write.verb:
+                case Verb.PATCH:
+                    self._kube.patch(write.path, write.body)
+                case Verb.PATCH_LISTS:
+                    self._kube.patch_lists(write.path, write.body)
+                case Verb.CREATE:
+                    self._kube.create(write.path, write.body)
+                case Verb.DELETE:
+                    self._kube.delete(write.path, uid=write.uid)
+        except KubeError as error:
+            is_done = write.verb is Verb.CREATE and error.reason == "AlreadyExists"
+            if not is_done and not (write.may_be_missing and error.is_not_found):
+                raise
+
+
+def is_let_go(job: Job, state: Kept) -> bool:
+    """Is a job that waits let go where queues are off?"""
+    was_called_back = state.since_s > 0 and not state.is_let_go
+    return not state.is_aside and (was_called_back or is_marked_held(job.annotations))
+
+
+class LettingGo:
+    """See the module. A call that was refused is made again, later each time. Not thread-safe."""
+
+    def __init__(self, prover: Prover) -> None:
+        self._prover = prover
+        self._refused: dict[str, Backoff] = {}  # by key
+
+    def due(self, jobs: Iterable[Seen], now: float, limit: int) -> list[Action]:
+        """The calls that are due, at most so many. Cost O(jobs)."""
+        found: list[Action] = []
+        for seen in jobs:
+            job = seen.job
+            refused = self._refused.get(job.ref.key)
+            if job.state is not JobState.HELD or (refused is not None and refused.at_s > now):
+                continue
+            state = read_kept(job.annotations, job.ref.uid, self._prover)
+            if is_let_go(job, state):
+                found.append(Action(job.ref, Change.LET_GO, state.followed_by(is_let_go=True, since_s=now)))
+                if len(found) == limit:
+                    break
+        return found
+
+    def answered(self, action: Action, error: str, now: float) -> None:
+        """A call was carried out, or refused."""
+        backoff = self._refused.pop(action.job.key, None) or Backoff()
+        if error:
+            backoff.failed(now)
+            self._refused[action.job.key] = backoff
+
+
+class QueueCount(msgspec.Struct):
+    """One queue. `oldest_s` is since when its oldest job waits, in seconds since 1970; None if none does.
+
+    `used` is by resource, of the jobs with cells; these are `running`, and some of them `borrowed`.
+    """
+
+    vc: str
+    waiting: int = 0
+    running: int = 0
+    borrowed: int = 0
+    oldest_s: float | None = None
+    used: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+def count(book: Book, due: Callable[[str], float | None]) -> dict[str, QueueCount]:
+    """All queues that have jobs, by full name. `due` says when the turn of a job came, None for not yet.
+
+    Cost O(jobs).
+    """
+    found: dict[str, QueueCount] = {}
+    for entry in book.entries.values():
+        unit = entry.unit
+        if unit is None:
+            continue
+        one = found.get(unit.queue)
+        if one is None:
+            one = found[unit.queue] = QueueCount(unit.vc)
+        if entry.step is Step.WAITING:
+            one.waiting += 1
+            since_s = waits_since(entry)
+            one.oldest_s = since_s if one.oldest_s is None else min(one.oldest_s, since_s)
+        elif entry.step.has_cells:
+            one.running += 1
+            one.borrowed += entry.kept.is_borrowed and due(entry.key) is None
+            for name, amount in unit.request.items():
+                one.used[name] = one.used.get(name, 0.0) + amount
+    return found
+
+
+def count_others(found: Mapping[str, QueueCount], others: Iterable[OtherUse]) -> None:
+    """Add the use of quotas by pods of no queue."""
+    for other in others:
+        if (one := found.get(other.queue)) is not None:
+            one.running += other.jobs
+            for name, amount in other.request.items():
+                one.used[name] = one.used.get(name, 0.0) + amount
+
+
+class Ordered(Protocol):
+    """The order of units; `queues.Queues` has it."""
+
+    def due(self, key: str) -> float | None:
+        """When the turn of a unit came, None if it has not."""
+
+    def shares(self) -> Mapping[str, float]:
+        """The share of each queue that has units."""
+
+
+def gauges(book: Book, queues: Ordered, now: float) -> QueueGauges:
+    """The same as Prometheus reads it: a job that has borrowed its cells is not among those that run."""
+    found = count(book, queues.due)
+    jobs: dict[tuple[str, str], int] = {}
+    for name, one in sorted(found.items()):
+        jobs[name, "waiting"] = one.waiting
+        jobs[name, "running"] = one.running - one.borrowed
+        jobs[name, "borrowed"] = one.borrowed
+    waits = {(name,): max(0.0, now - (now if one.oldest_s is None else one.oldest_s)) for name, one in found.items()}
+    return QueueGauges(jobs, waits, {(name,): share for name, share in queues.shares().items()})
+
+
+def waits_since(entry: JobRecord) -> float:
+    """Since when a job waits: its creation, or its last call back. It is the same after a restart."""
+    return entry.kept.since_s or entry.job.created_s or entry.since_s
+
 
 LOOK_S = 0.5
 """Between two looks at the cluster while there are jobs, or this replica does not lead."""
@@ -71,7 +278,7 @@ EVENTS = 20
 """About jobs that are written in one go."""
 
 
-class QueueDesk:
+class QueueController:
     """See the module; from `start` to `stop`. `look` may be called by tests in place of the thread.
 
     `turns` are those of the present term, None while there are none. `lock` is held while they change, then notified.
@@ -353,3 +560,38 @@ class _Tree:
         self.uid: str = metadata.get("uid", "")
         self.namespace: str = metadata.get("namespace", "default")
         self.name: str = metadata["name"]
+
+
+class QueueLender:
+    """See the module. Every method takes the desk's lock for a walk over the jobs that run."""
+
+    def __init__(self, desk: QueueController) -> None:
+        self._desk = desk
+
+    def lent(self) -> Lent:
+        """See `Lender`."""
+        with self._desk.lock:
+            turns = self._desk.turns
+            return Lent() if turns is None else turns.lent()
+
+    def call_back(self, hold: Hold, jobs: Sequence[JobRef]) -> None:
+        """See `Lender`. A job that has ended meanwhile, or has left, is left alone."""
+        with self._desk.lock:
+            turns = self._desk.turns
+            if turns is not None:
+                self._desk.outside[hold.key] = Claimed(hold, tuple(jobs))
+                for job in jobs:
+                    turns.give_way(job.key, hold.key)
+        self._desk.wake()
+
+    def forget_others(self, keys: Collection[str]) -> None:
+        """See `Lender`."""
+        outside = self._desk.outside
+        if all(key in keys for key in outside):
+            return
+        with self._desk.lock:
+            for key in [key for key in outside if key not in keys]:
+                del outside[key]
+            if self._desk.turns is not None:
+                self._desk.turns.queues.room_made()
+        self._desk.wake()
