@@ -6,7 +6,6 @@ Exit codes: 0 where hived stood firm, 1 if anything was let in, faulted or misse
 import argparse
 import dataclasses
 import json
-import sys
 import tempfile
 import time
 import traceback
@@ -15,6 +14,8 @@ from pathlib import Path
 
 from tests.attacks.attack import LEAST_TIMED_SCALE, Attack, Latency, Outcome, Run
 from tests.attacks.table import ATTACKS
+from tests.driver import names_of, new_parser, run_program
+from tests.e2e.tools import ToolsMissing
 
 EXAMPLES = """\
 examples:
@@ -53,13 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     by_name = {attack.name: attack for attack in ATTACKS}
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.attacks",
-        description=(__doc__ or "").strip(),
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--only", metavar="NAME,...", default=",".join(by_name), help="these attacks; default: all")
+    parser = new_parser("tests.attacks", __doc__, EXAMPLES)
+    parser.add_argument(
+        "--only", type=names_of("attack", by_name), metavar="NAME,...", default=tuple(by_name),
+        help="these attacks; default: all",
+    )  # fmt: skip
     parser.add_argument("--seed", type=int, default=1, help="of everything that is random (default: 1)")
     parser.add_argument(
         "--scale", type=float, default=1.0,
@@ -69,12 +68,9 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", metavar="FILE", type=Path, help="write the figures there too")
     parser.add_argument("--logs", metavar="FOLDER", type=Path, help="keep the logs of all processes there")
     options = parser.parse_args(arguments)
-    unknown = [name for name in options.only.split(",") if name not in by_name]
-    if unknown:
-        parser.error(f"there is no attack {', '.join(unknown)}; there are {', '.join(by_name)}")
     if not 0 < options.scale <= 1:
         parser.error("--scale has to be above 0 and at most 1")
-    options.only = [by_name[name] for name in options.only.split(",")]
+    options.only = [by_name[name] for name in options.only]
     return options
 
 
@@ -82,6 +78,8 @@ def _carried_out(attack: Attack, run: Run) -> Outcome:
     began = time.monotonic()
     try:
         outcome = attack.run(run)
+    except ToolsMissing as missing:
+        outcome = Outcome(not_run=str(missing))
     except Exception as error:
         traceback.print_exc()
         outcome = Outcome(faults=[f"the attack broke off: {type(error).__name__} {error}"])
@@ -115,4 +113,4 @@ def _ms(latency: Latency | None, which: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_program(main)

@@ -26,7 +26,7 @@ from tests.e2e.own_clock import own_clock, set_clock
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import configuration
 from tests.e2e.processes import Process, StartError, answers, free_port, hived_process
-from tests.e2e.tools import DEFAULT, ToolsMissing, find
+from tests.e2e.tools import DEFAULT, find
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 GPU = "nvidia.com/gpu"
@@ -42,12 +42,7 @@ SKEW_S = 2.0
 def embedded(run: Run) -> Outcome:
     """One embedded cluster as a process of its own; at a lower scale, fewer jumps."""
     outcome, offset = Outcome(), run.folder / "offset"
-    try:
-        environment = own_clock(offset)
-    except ToolsMissing as error:
-        outcome.not_run = str(error)
-        return outcome
-    port = free_port()
+    environment, port = own_clock(offset), free_port()
     log = run.folder / "hived.log"
     service = hived_process(
         "hived", port, [f"--embedded={_configuration(run)}", "--webhook"], log,
@@ -70,16 +65,11 @@ def real(run: Run) -> Outcome:
     """Two replicas beside a real API server: the clock of each jumps in turn, all others are right."""
     outcome = Outcome()
     offsets = [run.folder / name / "offset" for name in ("first", "second")]
-    try:
-        tools = find(DEFAULT)
-        for each in offsets:
-            each.parent.mkdir()
-        clocks = [own_clock(each) for each in offsets]
-    except ToolsMissing as error:
-        outcome.not_run = str(error)
-        return outcome
+    for each in offsets:
+        each.parent.mkdir()
+    clocks = [own_clock(each) for each in offsets]
     with (
-        ControlPlane(tools, "attacks") as plane,
+        ControlPlane(find(DEFAULT), "attacks") as plane,
         RealCluster(
             plane, _configuration(run), replica_count=2, serve_options=("--leader-elect",), of_replicas=clocks
         ) as cluster,

@@ -10,6 +10,7 @@ import pytest
 
 from tests.attacks import __main__ as program
 from tests.attacks.attack import Attack, Latency, Outcome, Run
+from tests.e2e.tools import ToolsMissing
 from tests.places import ROOT
 
 SHORT = ("annotations", "grace", "devices", "rights")
@@ -50,9 +51,12 @@ def test_what_went_wrong_is_printed_and_makes_the_exit_code_1(
 
 
 def test_an_attack_that_did_not_run_makes_the_exit_code_3(
-    one_attack: Outcome, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one_attack.not_run = "no API server"
+    def need(run: Run) -> Outcome:
+        raise ToolsMissing("no API server")
+
+    monkeypatch.setattr(program, "ATTACKS", (Attack("only", "nothing", need),))
     assert program.main([]) == 3
     assert "DID NOT RUN: no API server" in capsys.readouterr().out
 

@@ -35,7 +35,7 @@ from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import configuration, pod
 from tests.e2e.rights import grant_rights
 from tests.e2e.secured import SecuredService, account_token
-from tests.e2e.tools import DEFAULT, ToolsMissing, find
+from tests.e2e.tools import DEFAULT, find
 from tests.places import ROOT
 
 Json = dict[str, Any]
@@ -92,12 +92,7 @@ def embedded(run: Run) -> Outcome:
 def real(run: Run) -> Outcome:
     """On a real API server, with the role that an installation has for viewers, and with kube-scheduler."""
     outcome = Outcome()
-    try:
-        tools = find(DEFAULT)
-    except ToolsMissing as missing:
-        outcome.not_run = f"the real API server is not there: {missing}"
-        return outcome
-    with ControlPlane(tools, "attacks") as plane:
+    with ControlPlane(find(DEFAULT), "attacks") as plane:
         grant_rights(plane, overlay="tls")
         plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(_objects()))
         for each in kinds_of_queues():

@@ -7,8 +7,7 @@ if the group has no place in a new cluster whose nodes are all healthy, and alwa
 looks at 20,000 states.
 """
 
-import argparse
-import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
@@ -37,6 +36,7 @@ from hived.why import explaining
 from hived.why.explaining import explain_wait
 from hived.why.relaxing import Emptied, every_node
 from tests.core.builders import busy_state, fingerprint, pod, random_cluster, set_nodes
+from tests.driver import history_parser, seeds
 from tests.property.false_waits import KINDS, change, make_room, new_world, random_group, small_spec
 
 STEPS = 25
@@ -237,22 +237,13 @@ def _order(state: State) -> list[bytes]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--states", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first cluster")
-    options = parser.parse_args()
-    states, waits, seed = 0, dict[frozenset[Cause], int](), options.seed
-    while states < options.states:
+    states, waits = Counter[str](), Counter[str]()
+    options = history_parser("tests.property.explained", __doc__, "states", 10_000).parse_args()
+    for seed in seeds(options, states.total, lambda: f"waits by cause: {dict(sorted(waits.items()))}"):
         for found in (run(seed, rules) for rules in Rules for run in (run_world, run_busy)):
-            states += found.states
+            states["all"] += found.states
             for causes, count in found.waits.items():
-                waits[causes] = waits.get(causes, 0) + count
-        seed += 1
-        if seed % 20 == 0 or states >= options.states:
-            told = ", ".join(
-                f"{' and '.join(sorted(c.value for c in key))}: {n}" for key, n in sorted(waits.items(), key=str)
-            )
-            print(f"{states} of {options.states} states; waits by cause: {told}", file=sys.stderr, flush=True)
+                waits[" and ".join(sorted(cause.value for cause in causes))] += count
 
 
 if __name__ == "__main__":

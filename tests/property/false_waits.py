@@ -5,7 +5,6 @@ free, lent, or used by groups of the own VC with lower priority. The judge tries
 the core's state (`tests.quality`). `python -m tests.property.false_waits --states 100000` looks at so many states.
 """
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -30,6 +29,7 @@ from hived.values.specs import (
     VirtualClusterSpec,
 )
 from tests.core.builders import pod, quota
+from tests.driver import history_parser, seeds
 from tests.quality.exhaustive import Wanted, exists, may_evict
 from tests.quality.plain import Facts, Plain, is_safe
 
@@ -326,20 +326,14 @@ def make_room(world: World, decision: Preempt) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--states", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first cluster")
-    options = parser.parse_args()
-    total, seed = Counts(), options.seed
-    while total.states < options.states:
+    total = Counts()
+    options = history_parser("tests.property.false_waits", __doc__, "states", 100_000).parse_args()
+    for seed in seeds(options, lambda: total.states, lambda: f"{total.waits} waits, none false"):
         found = run_world(seed, STEPS, by_offer=seed % 7 == 0)
         total.states += found.states
         total.waits += found.waits
         if found.findings:
             sys.exit(f"a false wait: {found.findings[0]}")
-        seed += 1
-        if seed % 100 == 0 or total.states >= options.states:
-            print(f"{total.states} of {options.states} states, {total.waits} waits, none false", flush=True)
 
 
 if __name__ == "__main__":

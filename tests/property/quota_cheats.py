@@ -8,9 +8,7 @@ and the holds show is within every `max` and `max-jobs`, or has not grown since 
 the count is compared with one that is made anew, and at the end nothing is counted.
 """
 
-import argparse
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -21,6 +19,7 @@ from hived.values.errors import UserError
 from hived_extender.jobs.quotas.tree import LABELS, QuotaTree
 from hived_extender.machine.quota_bound import Charge
 from hived_extender.machine.stimuli import Hold, HoldDropped, HoldsLookedAt, HoldState, QuotasFollowed
+from tests.driver import history_parser, seeds
 from tests.extender.jobs.quotas.trees import GPU, quota, tree
 from tests.extender.machine.small_cluster import Json, spec_text
 from tests.extender.machine.small_gangs import koordinator
@@ -233,19 +232,15 @@ def _plain(charge: Charge) -> Charge:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--events", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=1)
-    options = parser.parse_args()
-    started, seed, done = time.monotonic(), options.seed, 0
-    while done < options.events:
+    done: list[int] = []
+    options = history_parser("tests.property.quota_cheats", __doc__, "events", 100_000, seed=1).parse_args()
+    for seed in seeds(options, lambda: len(done) * EVENTS_EACH, lambda: "0 quotas passed"):
         history = Cheats(seed)
         try:
             history.run()
         except BrokenError as broken:
             sys.exit("\n".join([*history.log, f"seed {seed}: {broken}"]))
-        seed, done = seed + 1, done + EVENTS_EACH
-    print(f"{done} events, {seed - options.seed} histories, 0 quotas passed, {time.monotonic() - started:.0f} s")
+        done.append(seed)
 
 
 if __name__ == "__main__":

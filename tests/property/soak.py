@@ -6,23 +6,19 @@ After each come one of two cores under better rules, one of gangs, in which all 
 the machine alone, and one of tenants who go past their quotas.
 """
 
-import argparse
-import sys
-import time
+from collections import Counter
 from pathlib import Path
 
+from tests.driver import history_parser, kept, seeds
 from tests.property.better_run import BetterRun
 from tests.property.choices import Choices, Seeded
 from tests.property.clusters import make_cluster, make_hardware, pack_some
-from tests.property.gang_rules import Broken
 from tests.property.gang_run import FICKLE, OPERATIONS
 from tests.property.gang_run import make_run as make_gang_run
-from tests.property.gang_scheduler import Forbidden
-from tests.property.lockstep import Difference, LockStep
+from tests.property.lockstep import LockStep
 from tests.property.machine_run import MachineRun
-from tests.property.machine_twins import Broken as MachineBroken
 from tests.property.operations import Operations
-from tests.property.quota_cheats import BrokenError, Cheats
+from tests.property.quota_cheats import Cheats
 
 OPS_PER_RUN = 250
 STEPS_PER_GANG_RUN = 120
@@ -44,104 +40,63 @@ def make_run(seed: int, leaves: int = 0, *, beyond: bool = False) -> tuple[LockS
 def run(seed: int, op_count: int, dump: Path, leaves: int = 0, *, beyond: bool = False) -> int:
     """Returns how many operations both agreed on. Raises Difference, after writing the run to `dump`."""
     lockstep, operations = make_run(seed, leaves, beyond=beyond)
-    try:
+    with kept(dump / f"seed-{seed}", lockstep.dump):
         for op in operations.start():
             lockstep.apply(op)
         while len(lockstep.operations) < op_count:
             op = operations.next()
             operations.learn(op, lockstep.apply(op))
-    except Difference:
-        lockstep.dump(dump / f"seed-{seed}")
-        raise
     return len(lockstep.operations)
 
 
 def run_better(seed: int, op_count: int, dump: Path) -> None:
     """Two cores under better rules. Raises Difference, after writing the run to `dump`."""
     better = BetterRun(seed)
-    try:
+    with kept(dump / f"better-{seed}", better.lockstep.dump):
         better.live(op_count)
-    except Difference:
-        better.lockstep.dump(dump / f"better-{seed}")
-        raise
 
 
 def run_gangs(seed: int, step_count: int, dump: Path, operations: dict[str, int] = OPERATIONS) -> str:
     """Pods of all dialects; returns what happened. If a rule breaks, that is in `dump`, and Broken raised."""
     gang_run = make_gang_run(Choices(Seeded(seed)))
-    try:
+    with kept(dump / f"gangs-{seed}.txt", lambda file: file.write_text(f"{gang_run}\n")):
         for _ in range(step_count):
             gang_run.step(operations)
         gang_run.settle()
-    except Exception:
-        dump.mkdir(parents=True, exist_ok=True)
-        (dump / f"gangs-{seed}.txt").write_text(f"{gang_run}\n")
-        raise
     return str(gang_run)
 
 
 def run_machine(seed: int, step_count: int, dump: Path) -> str:
     """Stimuli for the machine alone; returns what happened. If something breaks, that is in `dump`."""
     machine_run = MachineRun(Choices(Seeded(seed)))
-    try:
+    with kept(dump / f"machine-{seed}.txt", lambda file: file.write_text(f"{machine_run}\n")):
         for _ in range(step_count):
             machine_run.step()
         machine_run.finish()
-    except Exception:
-        dump.mkdir(parents=True, exist_ok=True)
-        (dump / f"machine-{seed}.txt").write_text(f"{machine_run}\n")
-        raise
     return str(machine_run)
 
 
 def run_cheats(seed: int, dump: Path) -> None:
     """Tenants and quotas. If one is passed, what happened is in `dump`."""
     history = Cheats(seed)
-    try:
+    with kept(dump / f"quotas-{seed}.txt", lambda file: file.write_text("\n".join(history.log))):
         history.run()
-    except Exception:
-        dump.mkdir(parents=True, exist_ok=True)
-        (dump / f"quotas-{seed}.txt").write_text("\n".join(history.log))
-        raise
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ops", type=int, default=200_000)
-    parser.add_argument("--seed", type=int, default=0, help="of the first run")
+    parser = history_parser("tests.property.soak", __doc__, "ops", 200_000)
     parser.add_argument("--leaves", type=int, default=0, help="leaf cells of each cluster; small and random if 0")
     parser.add_argument("--dump", type=Path, default=Path("out/soak"))
     options = parser.parse_args()
-    started = reported = time.monotonic()
-    done = 0
-    seed = options.seed
-    while done < options.ops:
-        count = min(OPS_PER_RUN, options.ops - done)
-        try:
-            run(seed, count, options.dump, options.leaves, beyond=seed % 2 == 1)
-        except Difference as difference:
-            sys.exit(f"seed {seed}: {difference}\nwritten to {options.dump / f'seed-{seed}'}")
-        try:
-            run_better(seed, count, options.dump)
-        except Difference as difference:
-            sys.exit(f"better rules, seed {seed}: {difference}\nwritten to {options.dump / f'better-{seed}'}")
-        try:
-            run_gangs(seed, STEPS_PER_GANG_RUN, options.dump, FICKLE if seed % 2 else OPERATIONS)
-        except (Broken, Forbidden) as broken:
-            sys.exit(f"gangs, seed {seed}: {broken}\nwritten to {options.dump / f'gangs-{seed}.txt'}")
-        try:
-            run_machine(seed, STEPS_PER_MACHINE_RUN, options.dump)
-        except MachineBroken as broken:
-            sys.exit(f"machine, seed {seed}: {broken}\nwritten to {options.dump / f'machine-{seed}.txt'}")
-        try:
-            run_cheats(seed, options.dump)
-        except BrokenError as broken:
-            sys.exit(f"quotas, seed {seed}: {broken}\nwritten to {options.dump / f'quotas-{seed}.txt'}")
-        done += count
-        seed += 1
-        if time.monotonic() - reported > 5 or done >= options.ops:
-            reported = time.monotonic()
-            print(f"{done} of {options.ops} operations, seed {seed - 1}, {reported - started:.0f} s", flush=True)
+    done = Counter[int]()
+    for seed in seeds(options, done.total):
+        count, dump = min(OPS_PER_RUN, options.enough - done.total()), options.dump
+        run(seed, count, dump, options.leaves, beyond=seed % 2 == 1)
+        run_better(seed, count, dump)
+        run_gangs(seed, STEPS_PER_GANG_RUN, dump, FICKLE if seed % 2 else OPERATIONS)
+        run_machine(seed, STEPS_PER_MACHINE_RUN, dump)
+        run_cheats(seed, dump)
+        done[seed] = count
 
 
 if __name__ == "__main__":

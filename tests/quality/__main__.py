@@ -5,18 +5,14 @@ Progress goes to stderr, tables or JSON to stdout. docs/quality.md explains them
 
 import argparse
 import json
-import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from time import monotonic, process_time
+from collections.abc import Sequence
 
 from hived.values.errors import UserError
 from hived.values.specs import Rules
-from tests.process_count import process_count
+from tests.driver import names_of, new_parser, process_count, run_all, run_program, say
 from tests.quality.large import PHILLY, trace_workload
 from tests.quality.plan import TABLES, TRACE_LOADS, TRACES, Results, Unit, misses, trace_units, units
 from tests.quality.report import RULES_NAMES, bounds_text, tables
-from tests.quality.small import Figures
 
 RULES = {"hived": (Rules.HIVED,), "2": (Rules.BETTER,), "both": (Rules.HIVED, Rules.BETTER)}
 _EXAMPLES = """examples:
@@ -33,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parse_options(arguments)
     todo = _todo(options)
     if not options.trace and not PHILLY.exists() and not options.quick:
-        print(f"without {PHILLY}: tables of the Philly trace are left out", file=sys.stderr)
+        say(f"without {PHILLY}: tables of the Philly trace are left out")
     results = measure(todo, options.jobs)
     missed = misses(results)
     if options.json:
@@ -51,39 +47,18 @@ def _todo(options: argparse.Namespace) -> list[Unit]:
     try:
         notes = trace_workload(options.trace, TRACE_LOADS[0]).notes
     except UserError as error:
-        print(error, file=sys.stderr)
+        say(str(error))
         raise SystemExit(2) from None
     for note in notes:
-        print(f"{options.trace}: {note}", file=sys.stderr)
+        say(f"{options.trace}: {note}")
     return trace_units(RULES[options.rules], options.only, options.trace)
 
 
 def measure(todo: Sequence[Unit], jobs: int) -> Results:
     """All measurements in the order given, however many processes take part; the long ones begin first."""
-    found: dict[int, Figures] = {}
-    started = monotonic()
-    for number, figures, seconds in _run_all(todo, jobs):
-        found[number] = figures
-        progress = f"{monotonic() - started:6.0f} s  {len(found)}/{len(todo)}  {todo[number].name}"
-        print(f"{progress}  ({seconds:.1f} s of CPU time)", file=sys.stderr, flush=True)
-    return [(unit, found[number]) for number, unit in enumerate(todo)]
-
-
-def _run_all(todo: Sequence[Unit], jobs: int) -> Iterator[tuple[int, Figures, float]]:
-    """Number of a measurement, figures, and seconds of CPU time, as they come."""
-    order = sorted(range(len(todo)), key=lambda number: todo[number].measure not in {*TRACES, "private_delays"})
-    if jobs == 1:
-        yield from (_run(number, todo[number]) for number in order)
-        return
-    with ProcessPoolExecutor(jobs) as pool:
-        for done in as_completed([pool.submit(_run, number, todo[number]) for number in order]):
-            yield done.result()
-
-
-def _run(number: int, unit: Unit) -> tuple[int, Figures, float]:
-    before = process_time()
-    figures = unit.run()
-    return number, figures, process_time() - before
+    order = sorted(todo, key=lambda unit: unit.measure not in {*TRACES, "private_delays"})
+    found = dict(zip(order, run_all(order, Unit.run, jobs, lambda unit: unit.name), strict=True))
+    return [(unit, found[unit]) for unit in todo]
 
 
 def as_json(results: Results, missed: Sequence[object]) -> dict[str, object]:
@@ -100,12 +75,9 @@ _MISS = ("table", "what", "figure", "bound")
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.quality", description=(__doc__ or "").splitlines()[0], epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )  # fmt: skip
+    parser = new_parser("tests.quality", __doc__, _EXAMPLES)
     parser.add_argument(
-        "--only", type=_tables, default=TABLES, metavar="TABLES",
+        "--only", type=names_of("table", TABLES), default=TABLES, metavar="TABLES",
         help=f"tables, with commas, of {', '.join(TABLES)} [default: all]",
     )  # fmt: skip
     parser.add_argument("--rules", choices=RULES, default="both", help="[default: %(default)s]")
@@ -124,17 +96,5 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _tables(text: str) -> tuple[str, ...]:
-    names = tuple(text.split(","))
-    unknown = [name for name in names if name not in TABLES]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is no table; tables are {', '.join(TABLES)}")
-    return names
-
-
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        sys.exit(130)
+    run_program(main)

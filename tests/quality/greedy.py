@@ -5,7 +5,6 @@ virtual cluster submits each of its jobs three times. Counted are jobs of the ot
 than they do alone on their own cells, by more than a grace period. EASY knows no virtual clusters.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 
@@ -19,6 +18,7 @@ from hived_simulator.results import HOUR_S, SLIGHT_S
 from hived_simulator.tasks import Task, tasks_of
 from hived_simulator.traces.fields import parse_duration
 from hived_simulator.traces.jobs import Job
+from tests.driver import new_parser
 from tests.quality.queues import LARGE
 from tests.quality.queues_ends import cluster, jobs, play
 
@@ -41,7 +41,7 @@ class Row(msgspec.Struct, frozen=True):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run and print; returns the exit code: is anybody later under hived?"""
-    parser = argparse.ArgumentParser(prog="python -m tests.quality.greedy", description=(__doc__ or "").splitlines()[0])
+    parser = new_parser("tests.quality.greedy", __doc__)
     parser.add_argument("--racks", action="store_true", help="promise racks where nodes suffice for them")
     parser.add_argument("--load", type=float, default=0.7, help="share of all GPUs [default: 0.7]")
     parser.add_argument("--jobs", type=int, default=2000, help="[default: 2000]")

@@ -7,7 +7,6 @@ commit prints the same figures on any machine, however many processes take part.
 import argparse
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace as with_fields
 from functools import partial
 from pathlib import Path
@@ -25,8 +24,8 @@ from hived_simulator.report import svg
 from hived_simulator.report.plots import Bar, bar_plot
 from hived_simulator.results import HOUR_S, SLIGHT_S, Delays, Outcome, delays, outcomes
 from hived_simulator.traces.fields import parse_duration
+from tests.driver import new_parser, process_count, run_all
 from tests.places import ROOT
-from tests.process_count import process_count
 
 _MEAN, _P95 = "mean", "from the mean to P95"
 
@@ -134,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    runs = run_all(plan, given.jobs)
+    runs = dict(zip(POLICIES, run_all(POLICIES, partial(run, plan), given.jobs), strict=True))
     figures = [_with_later(name, runs, given.options.grace_s) for name in POLICIES]
     if given.plot is not None:
         given.plot.write_text(picture(figures))
@@ -147,14 +146,6 @@ def study_of(config: Path, trace: Path, options: Options) -> Plan:
     queued = tuple(name for name in POLICIES if name != NO_QUEUES)
     plan = make_plan(config, trace, replace(options, against=queued, has_backfill=True))
     return replace(plan, specs={name: with_fields(spec, rules=Rules.BETTER) for name, spec in plan.specs.items()})
-
-
-def run_all(plan: Plan, process_limit: int) -> dict[str, Run]:
-    """The runs of all policies by name, in any number of processes."""
-    if process_limit == 1:
-        return {name: run(plan, name) for name in POLICIES}
-    with ProcessPoolExecutor(process_limit) as pool:
-        return dict(zip(POLICIES, pool.map(partial(run, plan), POLICIES), strict=True))
 
 
 def run(plan: Plan, name: str) -> Run:
@@ -206,7 +197,7 @@ def _with_later(name: str, runs: dict[str, Run], grace_s: float) -> Figures:
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     """The command line; `options` are those of the simulation."""
-    parser = argparse.ArgumentParser(prog="python -m tests.quality.queues", description=(__doc__ or "").splitlines()[0])
+    parser = new_parser("tests.quality.queues", __doc__)
     parser.add_argument(
         "--trace", type=Path, default=PHILLY / "trace.csv", metavar="FILE", help="[default: Philly's sample]"
     )

@@ -6,7 +6,6 @@ than a grace period, and evictions of jobs that were due. With `--checkpoint 30m
 half hours. The same commit prints the same figures on any machine.
 """
 
-import argparse
 import sys
 from collections.abc import Sequence
 from random import Random
@@ -21,6 +20,7 @@ from hived_simulator.results import HOUR_S, SLIGHT_S
 from hived_simulator.tasks import NEVER, Task, tasks_of
 from hived_simulator.traces.fields import parse_duration
 from hived_simulator.traces.jobs import Job, Pods
+from tests.driver import new_parser
 
 RACKS, NODES, GPUS = 17, 8, 8
 PROMISED = (24, 16, 16, 16, 8, 8, 8, 8, 8, 8, 4, 4, 4, 2, 2)
@@ -157,9 +157,7 @@ def _mean(tasks: Sequence[Task]) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run and print; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m tests.quality.queues_ends", description=(__doc__ or "").splitlines()[0]
-    )
+    parser = new_parser("tests.quality.queues_ends", __doc__)
     parser.add_argument("--racks", action="store_true", help="promise racks where nodes suffice for them")
     parser.add_argument("--load", type=float, default=0.95, help="share of all GPUs [default: 0.95]")
     parser.add_argument("--jobs", type=int, default=3000, help="[default: 3000]")

@@ -4,10 +4,7 @@
 After each SIGKILL it is started again: then the old or the new configuration has to be in force, wholly.
 """
 
-import argparse
 import json
-import random
-import sys
 import tempfile
 import threading
 import time
@@ -27,6 +24,7 @@ from hived_extender.machine.service import Service
 from hived_extender.reconfiguration.stores import ConfigMapStore
 from hived_extender.reconfiguration.versions import Stored
 from hived_lab.embedded.cluster import EmbeddedCluster
+from tests.driver import add_any_seed, new_parser, say, seeded
 from tests.e2e.http_proxy import HttpProxy, Side
 from tests.expecting import expect_soon
 from tests.extender.machine.small_cluster import FakeKube
@@ -260,28 +258,24 @@ def _timeless(view: Json) -> Json:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = new_parser("tests.storm.crashes", __doc__)
     parser.add_argument("--random", type=int, default=100, help="crashes at random times [default: %(default)s]")
     parser.add_argument("--each", type=int, default=4, help="crashes at each chosen moment [default: %(default)s]")
-    parser.add_argument("--seed", type=int, default=None, help="[default: a random one, which is printed]")
+    add_any_seed(parser)
     options = parser.parse_args()
-    seed = random.randrange(10**6) if options.seed is None else options.seed
-    print(f"seed {seed}", file=sys.stderr, flush=True)
-    began = time.monotonic()
-    with KilledService.open(seed) as killed:
+    with seeded(options) as seed, KilledService.open(seed) as killed:
         for _ in range(options.each):
             for when in KILLED:
                 killed.kill_at(when)
                 killed.roll_back(when)
-        print(f"{killed.tally.total()} at chosen moments", file=sys.stderr, flush=True)
+        say(f"{killed.tally.total()} at chosen moments")
         for number in range(options.random):
             killed.kill_sometime()
             if number % 10 == 9:
                 killed.push()
-                print(f"{number + 1} at random times", file=sys.stderr, flush=True)
-    found = ", ".join(f"{count} times the {which} configuration" for which, count in sorted(killed.tally.items()))
-    print(f"{killed.tally.total()} crashes: {found} was in force after the restart, wholly")
-    print(f"{time.monotonic() - began:.0f} s, seed {seed}")
+                say(f"{number + 1} at random times")
+        found = ", ".join(f"{count} times the {which} configuration" for which, count in sorted(killed.tally.items()))
+        print(f"{killed.tally.total()} crashes: {found} was in force after the restart, wholly")
 
 
 if __name__ == "__main__":

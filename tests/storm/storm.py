@@ -7,16 +7,13 @@ two pods', and no pod that runs may be touched. Then, in a calm, pushes that mus
 Documents and jobs follow from the seed; how threads interleave does not.
 """
 
-import argparse
 import json
-import random
-import sys
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from hived_extender.reconfiguration.judging import Verdict
+from tests.driver import add_any_seed, new_parser, say, seeded
 from tests.property.choices import Choices, Seeded
 from tests.storm.busy_cluster import CONFIG, BusyCluster
 from tests.storm.changes import changed
@@ -212,24 +209,21 @@ class Storm:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = new_parser("tests.storm.storm", __doc__)
     parser.add_argument("--valid", type=int, default=200, help="pushes that come into force [default: %(default)s]")
     parser.add_argument("--invalid", type=int, default=200, help="that are refused [default: %(default)s]")
-    parser.add_argument("--seed", type=int, default=None, help="[default: a random one, which is printed]")
+    add_any_seed(parser)
     options = parser.parse_args()
-    seed = random.randrange(10**6) if options.seed is None else options.seed
-    print(f"seed {seed}", file=sys.stderr, flush=True)
-    began = time.monotonic()
-    with BusyCluster.running(seed) as busy:
+    with seeded(options) as seed, BusyCluster.running(seed) as busy:
         storm = Storm(busy, seed)
         try:
             while storm.tally.pushed < options.valid or storm.tally.refused.total() < options.invalid:
                 storm.push_valid(min(BATCH, options.valid - storm.tally.pushed))
                 storm.push_invalid(min(BATCH, options.invalid - storm.tally.refused.total()))
-                print(f"{storm.tally.pushed} + {storm.tally.refused.total()}", file=sys.stderr, flush=True)
+                say(f"{storm.tally.pushed} + {storm.tally.refused.total()}")
         finally:
             storm.tally.waited_s = busy.switches.waited_s
-            print(f"{storm.tally}{time.monotonic() - began:.0f} s, seed {seed}")
+            print(storm.tally)
 
 
 if __name__ == "__main__":
