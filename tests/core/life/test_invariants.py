@@ -52,6 +52,18 @@ def doomed_state() -> State:
     return state
 
 
+def promised_too_much() -> State:
+    """A is promised three racks of two."""
+    return healthy_state(rack_cluster(quota("A", {"RACK": 3})))
+
+
+def lossy_state() -> State:
+    """A is promised all nodes, and n1 has lost a GPU."""
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 4})))
+    lose(state, "n1", 1)
+    return state
+
+
 Corrupt = Callable[[State], None]
 RULES: dict[str, tuple[Callable[[], State], Corrupt, str]] = {}
 
@@ -105,52 +117,55 @@ def tie(state: State, physical: int, virtual: int) -> None:
     state.cells.bound[physical], state.cells.bound[virtual] = virtual, physical
 
 
-# --- sums over children --------------------------------------------------------------------------------------------
+# --- single values -------------------------------------------------------------------------------------------------
+
+UP = ("2/n4/0", "2/n4", "2")
+Place = str | int | tuple[str, ...]
+VALUES: list[tuple[Callable[[], State], str, Place, int, str]] = [
+    (lively_state, "priority", "2", 9, "priority is not the maximum of its children's: 2$"),
+    (lively_state, "used", "2", 1, "used count is not the sum of its children's: 2$"),
+    (lively_state, "used", UP, 1, "used count of a leaf does not follow its priority: 2/n4/0$"),
+    (lively_state, "opportunistic_used", "2", 1, "opportunistic count is not the sum of its children's: 2$"),
+    (lively_state, "opportunistic_used", UP, 1, "opportunistic count of a leaf does not follow its priority: 2/n4/0$"),
+    (lively_state, "elastic_lent", "2", 1, "elastic count is not the sum of its children's: 2$"),
+    (lively_state, "elastic_lent", UP, 1, "elastic count of a leaf does not follow its use: 2/n4/0$"),
+    (lively_state, "elastic", "2/n4/0", 1, "leaf cells are not elastic exactly if their group is: 2/n4/0$"),
+    (lively_state, "lent_to", "2/n4/0", 0, "is lent without opportunistic use: 2/n4/0$"),
+    (lively_state, "bad", "2/n4", 1, "is not bad exactly if a child is: 2, 2/n4$"),
+    (lively_state, "node_bad", 4, 1, "is bad, but neither lost nor of a bad node, or the reverse: 2/n4/0, 2/n4/1$"),
+    (lively_state, "free_position", "2", NO_CELL, "free lists and the places noted in cells disagree"),
+    (lively_state, "split", "2", 1, "is in a free list but split: 2$"),
+    (lively_state, "split", "2/n4", 1, "is not split exactly if it is neither free nor allocated as a whole: 2/n4$"),
+    (lively_state, "left", 2, 99, r"left is 99 at chain RACK level 2, the free lists hold \d+$"),
+    (lively_state, "claims", 3, 99, "claims is not the sum of vc_claims at chain RACK level 3$"),
+    (promised_too_much, "strained", 0, 0, "VC safety: 1 cells too few for the VCs' claims at chain RACK level 3$"),
+    (doomed_state, "bad_count", 2, 0, "bad lists are not the bad free cells: 1/n2$"),
+    (doomed_state, "bad_position", "1/n2", 1, "bad lists and the places noted in cells disagree"),
+    (doomed_state, "doomed_position", "0/n0", NO_CELL, "doomed lists and the places noted in cells disagree"),
+    (doomed_state, "doomed_position", "0/n0", 1, "doomed lists and the places noted in cells disagree"),
+    (doomed_state, "doomed_total", 2, 99, "doomed totals are not the sums of the VCs' counts"),
+    (lossy_state, "lost", "A/0", 0, "does not show how many of its leaves are lost: A/0$"),
+    (lossy_state, "lost_total", 0, 0, "lost totals are not the numbers of lost leaves of the chains"),
+    (lively_state, "mark", 0, 1, "marks of a placement being made were left behind"),
+    (lively_state, "planned", 0, 1, "marks of a placement being made were left behind"),
+    (lively_state, "planned_below", 0, 1, "marks of a placement being made were left behind"),
+    (lively_state, "planned_total", 0, 1, "marks of a placement being made were left behind"),
+    (lively_state, "journal_control", 0, 1, "the journal still records"),
+]
+"""A state, an array, the address of a cell or an index, a value there that breaks a rule, and the message."""
 
 
-@breaks("priority is not the maximum of its children's: 2$")
-def priority_of_a_parent(state: State) -> None:
-    state.cells.priority[cell_at(state, "2")] = 9
-
-
-@breaks("used count is not the sum of its children's: 2$")
-def used_count_of_a_parent(state: State) -> None:
-    state.cells.used[cell_at(state, "2")] += 1
-
-
-@breaks("used count of a leaf does not follow its priority: 2/n4/0$")
-def used_count_of_a_leaf(state: State) -> None:
-    state.cells.used[path(state, free_leaf(state))] += 1
-
-
-@breaks("opportunistic count is not the sum of its children's: 2$")
-def opportunistic_count_of_a_parent(state: State) -> None:
-    state.cells.opportunistic_used[cell_at(state, "2")] += 1
-
-
-@breaks("opportunistic count of a leaf does not follow its priority: 2/n4/0$")
-def opportunistic_count_of_a_leaf(state: State) -> None:
-    state.cells.opportunistic_used[path(state, free_leaf(state))] += 1
-
-
-@breaks("elastic count is not the sum of its children's: 2$")
-def elastic_count_of_a_parent(state: State) -> None:
-    state.cells.elastic_lent[cell_at(state, "2")] += 1
-
-
-@breaks("elastic count of a leaf does not follow its use: 2/n4/0$")
-def elastic_count_of_a_leaf(state: State) -> None:
-    state.cells.elastic_lent[path(state, free_leaf(state))] += 1
-
-
-@breaks("leaf cells are not elastic exactly if their group is: 2/n4/0$")
-def elastic_leaf_of_nobody(state: State) -> None:
-    state.cells.elastic[free_leaf(state)] = 1
-
-
-@breaks("is not bad exactly if a child is: 2, 2/n4$")
-def health_of_a_parent(state: State) -> None:
-    state.cells.bad[free_node(state)] = 1
+@pytest.mark.parametrize(("make", "array", "place", "value", "message"), VALUES)
+def test_a_value_that_breaks_a_rule_is_named_with_its_cell(
+    make: Callable[[], State], array: str, place: Place, value: int, message: str
+) -> None:
+    state = make()
+    check_invariants(state)
+    addresses = (place,) if isinstance(place, str) else place
+    at = place if isinstance(place, int) else [cell_at(state, each) for each in addresses]
+    getattr(state.cells, array)[at] = value
+    with pytest.raises(InvariantError, match=message):
+        check_invariants(state)
 
 
 # --- bindings ------------------------------------------------------------------------------------------------------
@@ -190,11 +205,6 @@ def state_of_an_unbound_virtual_cell(state: State) -> None:
 
 
 @breaks("free lists and the places noted in cells disagree")
-def place_in_a_free_list(state: State) -> None:
-    state.cells.free_position[cell_at(state, "2")] = NO_CELL
-
-
-@breaks("free lists and the places noted in cells disagree")
 def order_of_a_free_list(state: State) -> None:
     """The free rack and the one beside it change places, but not the places noted in them."""
     base = int(state.arrays.level_base[state.arrays.top_level[0]])
@@ -208,11 +218,6 @@ def binding_of_a_listed_cell(state: State) -> None:
     tie(state, cell_at(state, "2"), cell_at(state, "A/0"))
 
 
-@breaks("is in a free list but split: 2$")
-def splitting_of_a_listed_cell(state: State) -> None:
-    state.cells.split[cell_at(state, "2")] = 1
-
-
 @breaks("is not covered once by free lists and allocated cells")
 def end_of_a_free_list(state: State) -> None:
     level = int(state.arrays.top_level[0])
@@ -221,52 +226,15 @@ def end_of_a_free_list(state: State) -> None:
     state.cells.free_position[last] = NO_CELL
 
 
-@breaks("is not split exactly if it is neither free nor allocated as a whole: 2/n4$")
-def splitting_of_a_cell_below_a_free_one(state: State) -> None:
-    state.cells.split[free_node(state)] = 1
-
-
-@breaks(r"left is \d+ at chain RACK level 2, the free lists hold \d+$")
-def number_of_cells_left(state: State) -> None:
-    state.cells.left[2] += 1
-
-
 @breaks("bad lists are not the bad free cells: 2/n4$")
 def healthy_cell_in_a_bad_list(state: State) -> None:
     state.cells.bad_list[state.arrays.level_base[2]] = free_node(state)
     state.cells.bad_count[2] = 1
 
 
-@breaks("bad lists are not the bad free cells: 1/n2$", doomed_state)
-def bad_cell_missing_from_its_list(state: State) -> None:
-    """The other bad node is doomed and in no list."""
-    assert state.cells.bad_count[2] == 1
-    state.cells.bad_count[2] = 0
-
-
-@breaks("bad lists and the places noted in cells disagree", doomed_state)
-def place_in_a_bad_list(state: State) -> None:
-    state.cells.bad_position[cell_at(state, "1/n2")] = 1
-
-
 @breaks("VC B has 0 unbound cells at chain RACK level 2$")
 def number_of_a_vcs_free_cells(state: State) -> None:
     state.cells.vc_claims[len(state.arrays.child_count) + 2] = 1
-
-
-@breaks("claims is not the sum of vc_claims at chain RACK level 3$")
-def number_of_all_free_cells(state: State) -> None:
-    state.cells.claims[3] += 1
-
-
-def promised_too_much() -> State:
-    """A is promised three racks of two."""
-    return healthy_state(rack_cluster(quota("A", {"RACK": 3})))
-
-
-@breaks("VC safety: 1 cells too few for the VCs' claims at chain RACK level 3$", promised_too_much)
-def vc_safety(state: State) -> None:
-    state.cells.strained[:] = 0
 
 
 # --- leaves --------------------------------------------------------------------------------------------------------
@@ -317,11 +285,6 @@ def binding_of_an_idle_leaf(state: State) -> None:
     )
     tie(state, physical, virtual)
     tie(state, state.topology.children(physical)[0], state.topology.children(virtual)[0])
-
-
-@breaks("is lent without opportunistic use: 2/n4/0$")
-def loan_of_a_free_leaf(state: State) -> None:
-    state.cells.lent_to[free_leaf(state)] = 0
 
 
 # --- groups --------------------------------------------------------------------------------------------------------
@@ -423,33 +386,11 @@ def bad_cell_that_nobody_sees(state: State) -> None:
     state.cells.bad[[root, rack, node, state.topology.children(node)[0]]] = 1
 
 
-@breaks("is bad, but neither lost nor of a bad node, or the reverse: 2/n4/0, 2/n4/1$")
-def health_of_a_node(state: State) -> None:
-    state.cells.node_bad[state.topology.node_index["n4"]] = 1
-
-
-def lossy_state() -> State:
-    """A is promised all nodes, and n1 has lost a GPU."""
-    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 4})))
-    lose(state, "n1", 1)
-    return state
-
-
 @breaks("count of lost leaves is not the sum of its children's: 0/n1$", lossy_state)
 def lost_leaves_of_a_node(state: State) -> None:
     rack, node = cell_at(state, "0"), cell_at(state, "0/n1")
     state.cells.lost[[rack, node]] = 2
     state.cells.lost[state.cells.bound[node]] = 2
-
-
-@breaks("does not show how many of its leaves are lost: A/0$", lossy_state)
-def lost_leaves_of_a_virtual_node(state: State) -> None:
-    state.cells.lost[cell_at(state, "A/0")] = 0
-
-
-@breaks("lost totals are not the numbers of lost leaves of the chains", lossy_state)
-def lost_leaves_of_a_chain(state: State) -> None:
-    state.cells.lost_total[0] = 0
 
 
 @breaks("is doomed but healthy: 0/n0$", doomed_state)
@@ -472,21 +413,6 @@ def owner_of_a_doomed_cell(state: State) -> None:
     levels = len(state.arrays.child_count)
     state.cells.doomed_count[[2, levels + 2]] = 0, 1
     state.cells.doomed_list[state.arrays.root_base[levels + 2]] = doomed_cell(state)
-
-
-@breaks("doomed lists and the places noted in cells disagree", doomed_state)
-def place_of_a_doomed_cell(state: State) -> None:
-    state.cells.doomed_position[doomed_cell(state)] = NO_CELL
-
-
-@breaks("doomed lists and the places noted in cells disagree", doomed_state)
-def place_in_a_doomed_list(state: State) -> None:
-    state.cells.doomed_position[doomed_cell(state)] = 1
-
-
-@breaks("doomed totals are not the sums of the VCs' counts", doomed_state)
-def number_of_doomed_cells(state: State) -> None:
-    state.cells.doomed_total[2] += 1
 
 
 # --- what is only for the moment -----------------------------------------------------------------------------------
@@ -519,31 +445,6 @@ def work_of_a_leaf(state: State) -> None:
 @breaks("counts no work, but its group has some", working_state)
 def work_of_all_leaves(state: State) -> None:
     state.work = None
-
-
-@breaks("marks of a placement being made were left behind")
-def marks(state: State) -> None:
-    state.cells.mark[0] = 1
-
-
-@breaks("marks of a placement being made were left behind")
-def plan(state: State) -> None:
-    state.cells.planned[0] = 1
-
-
-@breaks("marks of a placement being made were left behind")
-def plan_above(state: State) -> None:
-    state.cells.planned_below[0] = 1
-
-
-@breaks("marks of a placement being made were left behind")
-def number_of_plans(state: State) -> None:
-    state.cells.planned_total[0] = 1
-
-
-@breaks("the journal still records")
-def journal(state: State) -> None:
-    state.cells.journal_control[0] = 1
 
 
 @breaks("a view lost or doubled a cell")
