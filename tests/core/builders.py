@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -11,7 +12,7 @@ from hived.cells.state import State
 from hived.cells.topology import BoolArray
 from hived.scenario import Asked, Scenario
 from hived.scheduler import handle, new_state
-from hived.values.decisions import Bind, Decision
+from hived.values.decisions import Bind, Decision, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.events import LeavesLost, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import (
@@ -37,25 +38,45 @@ def quota(name: str, cells: Mapping[str, int], pins: tuple[str, ...] = ()) -> Vi
     return VirtualClusterSpec(name, tuple(VirtualCellSpec(path, count) for path, count in cells.items()), pins)
 
 
-def rack_cluster(
-    *vcs: VirtualClusterSpec, racks: int = 2, nodes: int = 2, gpus: int = 2, pins: Mapping[str, str] | None = None
+def tree_cluster(
+    sizes: Mapping[str, int],
+    *vcs: VirtualClusterSpec,
+    tops: int = 1,
+    pins: Mapping[str, str] | None = None,
+    rules: Rules = Rules.HIVED,
 ) -> ClusterSpec:
-    """Racks of nodes n0, n1, ... of GPUs; `pins` is node -> pinned cell id. Without VCs, A and B share the nodes."""
+    """Equal top cells; `sizes` is cell type -> number of children, from the top to just above the leaf cells, GPUs.
+
+    Cells of type NODE are nodes n0, n1, ...; `pins` is node -> pinned cell id.
+    """
+    below = dict(zip(sizes, [*sizes, "GPU"][1:], strict=True))
+    names = (f"n{number}" for number in count())
+
+    def cell(cell_type: str, shown_type: str = "") -> PhysicalCellSpec:
+        if cell_type == "NODE":
+            name = next(names)
+            return PhysicalCellSpec(shown_type, name, (pins or {}).get(name, ""))
+        children = tuple(cell(below[cell_type]) for _ in range(sizes[cell_type]))
+        return PhysicalCellSpec(shown_type, children=children)
+
+    top = next(iter(sizes))
+    types = {name: CellTypeSpec(name, below[name], sizes[name], name == "NODE") for name in reversed(sizes)}
+    return ClusterSpec(types, tuple(cell(top, top) for _ in range(tops)), {vc.name: vc for vc in vcs}, rules=rules)
+
+
+def rack_cluster(
+    *vcs: VirtualClusterSpec,
+    racks: int = 2,
+    nodes: int = 2,
+    gpus: int = 2,
+    pins: Mapping[str, str] | None = None,
+    rules: Rules = Rules.HIVED,
+) -> ClusterSpec:
+    """Racks of nodes n0, n1, ... of GPUs. Without VCs, A and B share the nodes."""
     total = racks * nodes
     if not vcs:
         vcs = (quota("A", {"RACK.NODE": total // 2}), quota("B", {"RACK.NODE": total - total // 2}))
-    names = [f"n{i}" for i in range(total)]
-    cells = [PhysicalCellSpec(address=name, pinned_cell_id=(pins or {}).get(name, "")) for name in names]
-    return ClusterSpec(
-        cell_types={
-            "NODE": CellTypeSpec("NODE", "GPU", gpus, is_node_level=True),
-            "RACK": CellTypeSpec("RACK", "NODE", nodes),
-        },
-        physical_cells=tuple(
-            PhysicalCellSpec("RACK", children=tuple(cells[i * nodes : (i + 1) * nodes])) for i in range(racks)
-        ),
-        virtual_clusters={vc.name: vc for vc in vcs},
-    )
+    return tree_cluster({"RACK": nodes, "NODE": gpus}, *vcs, tops=racks, pins=pins, rules=rules)
 
 
 def healthy_state(spec: ClusterSpec) -> State:
@@ -63,6 +84,11 @@ def healthy_state(spec: ClusterSpec) -> State:
     state = new_state(spec)
     set_nodes(state, *state.topology.node_names, is_healthy=True)
     return state
+
+
+def better_state(spec: ClusterSpec) -> State:
+    """The same under the better rules."""
+    return healthy_state(replace(spec, rules=Rules.BETTER))
 
 
 def set_nodes(state: State, *nodes: str, is_healthy: bool) -> None:
@@ -98,13 +124,8 @@ def pod(
 
 def pods_of_racks(*, packs: bool = False) -> State:
     """Ten pods of two racks of two nodes: n0 to n3 are in pod 0, n4 to n7 in pod 1, and so on; A may have them all."""
-    nodes = [PhysicalCellSpec(address=f"n{number}") for number in range(40)]
-    racks = [PhysicalCellSpec(children=tuple(nodes[first : first + 2])) for first in range(0, 40, 2)]
-    types = (CellTypeSpec("POD", "RACK", 2), CellTypeSpec("RACK", "NODE", 2), CellTypeSpec("NODE", "GPU", 2, True))
-    pods = [tuple(racks[first : first + 2]) for first in range(0, 20, 2)]
-    cells = tuple(PhysicalCellSpec("POD", f"p{number}", children=own) for number, own in enumerate(pods))
     vc = replace(quota("A", {"POD": 10}), packs_by_topology=packs)
-    return healthy_state(ClusterSpec({each.name: each for each in types}, cells, {"A": vc}))
+    return healthy_state(tree_cluster({"POD": 2, "RACK": 2, "NODE": 2}, vc, tops=10))
 
 
 def pairs(nodes: int = 2, *, combines: bool = True, rules: Rules = Rules.BETTER, **promises: dict[str, int]) -> State:
@@ -138,6 +159,18 @@ def plan_together(state: State, pods: Sequence[PodRequest]) -> list[Decision]:
             raise found
         decisions += found
     return decisions
+
+
+def reason(decision: Decision) -> str:
+    """Why a pod waits, as it must."""
+    assert isinstance(decision, Wait), decision
+    return decision.reason
+
+
+def victim_uids(decision: Decision) -> list[str]:
+    """The pods that have to leave, as some must."""
+    assert isinstance(decision, Preempt), decision
+    return [uid for uids in decision.victims_by_node.values() for uid in uids]
 
 
 def run(state: State, wanted: PodRequest, phase: Phase = Phase.FILTERING) -> Bind:

@@ -7,15 +7,14 @@ from hived.scheduler import check_invariants, handle
 from hived.values.decisions import Preempt
 from hived.values.errors import UserError
 from hived.values.events import GroupSplit, Phase
-from tests.core.builders import delete, healthy_state, held_nodes, pod, quota, rack_cluster, request, run
+from tests.core.builders import delete, healthy_state, held_nodes, pod, quota, rack_cluster, request, run, victim_uids
 
 ALL_OF_A = rack_cluster(quota("A", {"RACK.NODE": 4}))
 
 
 def victims(state: State, priority: int = 5, count: int = 1, size: int = 2) -> set[str]:
     decision = request(state, pod("strong", priority=priority, members=((count, size),)))
-    assert isinstance(decision, Preempt), decision
-    return {uid for uids in decision.victims_by_node.values() for uid in uids}
+    return set(victim_uids(decision))
 
 
 @pytest.mark.parametrize("elastic", range(4))

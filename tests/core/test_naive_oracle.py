@@ -9,16 +9,13 @@ import pytest
 from hived.values.errors import InvariantError
 from hived.values.events import NodeHealthChanged, PodAllocated, ScheduleRequested
 from hived.values.specs import (
-    CellTypeSpec,
     ClusterSpec,
     GroupSpec,
     MemberSpec,
-    PhysicalCellSpec,
     PodRequest,
     PodSpec,
-    VirtualCellSpec,
-    VirtualClusterSpec,
 )
+from tests.core.builders import quota, tree_cluster
 from tests.core.naive import NaiveScheduler
 from tests.core.naive.cluster import Cluster
 from tests.core.naive.mapping import is_matchable
@@ -28,22 +25,8 @@ from tests.core.naive.placement import Attempt, choose_leaves
 
 def racks() -> ClusterSpec:
     """Two racks of two nodes of two switches of two GPUs; VC A has two nodes, VC B a rack."""
-    node = PhysicalCellSpec
-    return ClusterSpec(
-        cell_types={
-            "SWITCH": CellTypeSpec("SWITCH", "GPU", 2),
-            "NODE": CellTypeSpec("NODE", "SWITCH", 2, is_node_level=True),
-            "RACK": CellTypeSpec("RACK", "NODE", 2),
-        },
-        physical_cells=(
-            PhysicalCellSpec("RACK", children=(node(address="n0"), node(address="n1"))),
-            PhysicalCellSpec("RACK", children=(node(address="n2"), node(address="n3"))),
-        ),
-        virtual_clusters={
-            "A": VirtualClusterSpec("A", (VirtualCellSpec("RACK.NODE", 2),)),
-            "B": VirtualClusterSpec("B", (VirtualCellSpec("RACK", 1),)),
-        },
-    )
+    vcs = quota("A", {"RACK.NODE": 2}), quota("B", {"RACK": 1})
+    return tree_cluster({"RACK": 2, "NODE": 2, "SWITCH": 2}, *vcs, tops=2)
 
 
 def pod(name: str, vc: str, gpus: int, priority: int = 0) -> PodRequest:

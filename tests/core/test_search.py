@@ -4,17 +4,17 @@ from dataclasses import replace
 
 import pytest
 
-from hived.cells.state import State
 from hived.values.decisions import Bind, Decision, Wait
 from hived.values.errors import UserError
 from hived.values.events import Phase
-from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, PodRequest, Rules, VirtualClusterSpec
+from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualClusterSpec
 from tests.core.builders import (
     fingerprint,
     healthy_state,
     pod,
     quota,
     rack_cluster,
+    reason,
     request,
     run,
     set_nodes,
@@ -140,34 +140,30 @@ def test_a_pinned_cell_is_not_part_of_the_vcs_other_cells() -> None:
 # --- reasons to wait -----------------------------------------------------------------------------------------------
 
 
-def reason(state: State, wanted: PodRequest, *suggested: str) -> str:
-    decision = request(state, wanted, Phase.FILTERING, *suggested)
-    assert isinstance(decision, Wait), decision
-    return decision.reason
-
-
 def test_too_large_a_gang_waits_for_capacity_in_its_vc() -> None:
     state = healthy_state(rack_cluster())
-    assert reason(state, pod("p", members=((3, 2),))) == "insufficient capacity when scheduling in VC A"
+    assert reason(request(state, pod("p", members=((3, 2),)))) == "insufficient capacity when scheduling in VC A"
 
 
 def test_too_large_an_opportunistic_gang_waits_for_capacity_in_the_cluster() -> None:
     state = healthy_state(rack_cluster())
     wanted = pod("p", priority=-1, members=((5, 2),))
-    assert reason(state, wanted) == "insufficient capacity when scheduling in physical cluster"
+    assert reason(request(state, wanted)) == "insufficient capacity when scheduling in physical cluster"
 
 
 def test_a_gang_that_needs_a_bad_node_waits_for_it() -> None:
     state = healthy_state(rack_cluster())
     set_nodes(state, "n1", is_healthy=False)
     wanted = pod("p", priority=-1, members=((4, 2),))
-    assert reason(state, wanted) == "have to use at least one bad node 0/n1 when scheduling in physical cluster"
+    assert (
+        reason(request(state, wanted)) == "have to use at least one bad node 0/n1 when scheduling in physical cluster"
+    )
 
 
 def test_a_gang_that_needs_a_non_suggested_node_waits_for_it() -> None:
     state = healthy_state(rack_cluster())
     wanted = pod("p", priority=-1, members=((3, 2),), ignore_suggested_nodes=False)
-    assert reason(state, wanted, "n0", "n3") == (
+    assert reason(request(state, wanted, Phase.FILTERING, "n0", "n3")) == (
         "have to use at least one non-suggested node 0/n1 when scheduling in physical cluster"
     )
 
@@ -175,7 +171,7 @@ def test_a_gang_that_needs_a_non_suggested_node_waits_for_it() -> None:
 def test_a_placement_that_cannot_be_mapped_is_shown() -> None:
     state = healthy_state(rack_cluster())
     wanted = pod("p", members=((1, 1), (1, 2)), ignore_suggested_nodes=False)
-    assert reason(state, wanted, "n2") == (
+    assert reason(request(state, wanted, Phase.FILTERING, "n2")) == (
         "Mapping the virtual placement would need to use at least one bad or non-suggested node"
         ' (virtual placement : {"A/0":["A/0/0"],"A/1":["A/1/0","A/1/1"]})'
     )
@@ -185,7 +181,7 @@ def test_a_placement_that_only_a_bad_node_could_complete_is_shown_without_sugges
     """B's quota needs one of the two racks whole, and the other one has a bad node."""
     state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 2}), quota("B", {"RACK": 1})))
     set_nodes(state, "n0", is_healthy=False)
-    assert reason(state, pod("p", members=((2, 2),))) == (
+    assert reason(request(state, pod("p", members=((2, 2),)))) == (
         "Mapping the virtual placement would need to use at least one bad node"
         ' (virtual placement : {"A/0":["A/0/0","A/0/1"],"A/1":["A/1/0","A/1/1"]})'
     )
@@ -196,25 +192,29 @@ def test_a_pod_that_heeds_suggestions_is_told_so_though_every_node_is_suggested(
     set_nodes(state, "n0", is_healthy=False)
     wanted = pod("p", members=((2, 2),), ignore_suggested_nodes=False)
     for suggested in ((), state.topology.node_names):
-        assert "at least one bad or non-suggested node" in reason(state, wanted, *suggested)
+        assert "at least one bad or non-suggested node" in reason(request(state, wanted, Phase.FILTERING, *suggested))
 
 
 def test_without_a_type_the_last_reason_that_is_not_empty_is_given() -> None:
     """CPU has no chain of this VC, GPU's last chain is Z (rule 5.11)."""
     state = healthy_state(several_chains(quota("V", {"A": 1, "Z": 1})))
     set_nodes(state, "a", is_healthy=False)
-    assert reason(state, pod("p", vc="V", members=((2, 2),))) == "insufficient capacity when scheduling in VC V"
+    assert (
+        reason(request(state, pod("p", vc="V", members=((2, 2),)))) == "insufficient capacity when scheduling in VC V"
+    )
 
 
 def test_a_type_without_chains_to_try_keeps_the_reason_of_the_one_before() -> None:
     """The VC has CPUs only, and GPUs are tried last."""
     state = healthy_state(several_chains(quota("V", {"M": 1})))
-    assert reason(state, pod("p", vc="V", members=((2, 2),))) == "insufficient capacity when scheduling in VC V"
+    assert (
+        reason(request(state, pod("p", vc="V", members=((2, 2),)))) == "insufficient capacity when scheduling in VC V"
+    )
 
 
 def test_without_any_chain_to_try_there_is_no_reason() -> None:
     state = healthy_state(several_chains(quota("V", {})))
-    assert reason(state, pod("p", vc="V")) == ""
+    assert reason(request(state, pod("p", vc="V"))) == ""
 
 
 # --- sizes beyond all bounds (rule 2.6) -------------------------------------------------------------------------------
@@ -227,7 +227,7 @@ def test_without_any_chain_to_try_there_is_no_reason() -> None:
 )
 def test_sizes_beyond_all_bounds_wait_for_capacity(members: tuple[tuple[int, int], ...], priority: int) -> None:
     state = healthy_state(rack_cluster())
-    assert reason(state, pod("p", priority=priority, members=members)).startswith("insufficient capacity")
+    assert reason(request(state, pod("p", priority=priority, members=members))).startswith("insufficient capacity")
 
 
 # --- suggested nodes -----------------------------------------------------------------------------------------------

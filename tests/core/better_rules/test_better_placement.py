@@ -9,15 +9,13 @@ from hived.scheduler import check_invariants, handle
 from hived.values.decisions import Bind, Preempt, Wait
 from hived.values.events import LeavesLost, Phase, PodAllocated, ScheduleRequested
 from hived.values.specs import (  # fmt: skip
-    CellTypeSpec,
-    ClusterSpec,
-    PhysicalCellSpec,
     PodRequest,
     Rules,
     VirtualClusterSpec,
     WorkTimes,
 )
 from tests.core.builders import (
+    better_state,
     delete,
     healthy_state,
     held_nodes,
@@ -28,16 +26,14 @@ from tests.core.builders import (
     request,
     run,
     set_nodes,
+    tree_cluster,
+    victim_uids,
 )
-
-
-def better(spec: ClusterSpec) -> State:
-    return healthy_state(replace(spec, rules=Rules.BETTER))
 
 
 def racks_of_eight(*vcs: VirtualClusterSpec) -> State:
     """Six racks of eight nodes of eight GPUs."""
-    return better(rack_cluster(*vcs, racks=6, nodes=8, gpus=8))
+    return better_state(rack_cluster(*vcs, racks=6, nodes=8, gpus=8))
 
 
 def nodes_of(state: State, group: str) -> set[str]:
@@ -61,9 +57,7 @@ def run_at(state: State, wanted: PodRequest, started_s: float) -> None:
 
 def victims_at(state: State, wanted: PodRequest, now_s: float) -> set[str]:
     """The pods that have to leave for another one at this time."""
-    decision = handle(state, ScheduleRequested(wanted, Phase.FILTERING, now_s=now_s))
-    assert isinstance(decision, Preempt), decision
-    return {uid for uids in decision.victims_by_node.values() for uid in uids}
+    return set(victim_uids(handle(state, ScheduleRequested(wanted, Phase.FILTERING, now_s=now_s))))
 
 
 # --- nobody leaves needlessly --------------------------------------------------------------------------------------
@@ -84,7 +78,7 @@ def test_a_new_node_is_in_another_rack_if_the_rest_of_this_one_is_lent(rules: Ru
 
 
 def test_opportunistic_pods_keep_off_nodes_that_a_vc_has_begun_to_use() -> None:
-    state = better(rack_cluster(gpus=4))
+    state = better_state(rack_cluster(gpus=4))
     run(state, pod("a", members=((1, 2),)))
     run(state, pod("o", vc="B", priority=-1, members=((1, 2),)))
     assert nodes_of(state, "a").isdisjoint(nodes_of(state, "o"))
@@ -103,14 +97,14 @@ def test_opportunistic_gangs_keep_off_racks_that_a_vc_has_begun_to_use() -> None
 
 
 def test_an_opportunistic_pod_takes_the_rest_of_a_used_node_where_nothing_else_is_left() -> None:
-    state = better(rack_cluster(racks=1, nodes=2, gpus=4))
+    state = better_state(rack_cluster(racks=1, nodes=2, gpus=4))
     run(state, pod("a", members=((1, 2),)))
     run(state, pod("b", vc="B", members=((1, 4),)))
     assert isinstance(request(state, pod("o", vc="B", priority=-1, members=((1, 2),))), Bind)
 
 
 def test_no_more_free_cells_are_lent_than_are_left_over_when_all_claims_are_met() -> None:
-    state = better(rack_cluster(quota("A", {"RACK.NODE": 6}), quota("B", {"RACK": 1}), racks=3, nodes=4, gpus=2))
+    state = better_state(rack_cluster(quota("A", {"RACK.NODE": 6}), quota("B", {"RACK": 1}), racks=3, nodes=4, gpus=2))
     for number in range(5):
         run(state, pod(f"a{number}", members=((1, 2),)))
     for number in range(3):  # two of A's second rack are left over, and B claims the third rack as a whole
@@ -121,7 +115,7 @@ def test_no_more_free_cells_are_lent_than_are_left_over_when_all_claims_are_met(
 
 
 def test_a_rack_is_split_of_which_nothing_is_lent() -> None:
-    state = better(rack_cluster(quota("A", {"RACK.NODE": 8}), quota("B", {"RACK": 2}), racks=4, nodes=4, gpus=2))
+    state = better_state(rack_cluster(quota("A", {"RACK.NODE": 8}), quota("B", {"RACK": 2}), racks=4, nodes=4, gpus=2))
     for number in range(4):
         run(state, pod(f"a{number}", members=((1, 2),)))
     run(state, pod("o", vc="B", priority=-1, members=((2, 2),)))
@@ -147,7 +141,7 @@ def test_a_sparing_vc_takes_another_node_of_its_own_rather_than_to_evict() -> No
 def own_node_is_lent(*, spares: bool = False) -> State:
     """A has two nodes, and a job on half of one; the other half is lent, and so is half of B's node."""
     vc = replace(quota("A", {"RACK.NODE": 2}), spares=spares)
-    state = better(rack_cluster(vc, quota("B", {"RACK.NODE": 1}), racks=1, nodes=3, gpus=4))
+    state = better_state(rack_cluster(vc, quota("B", {"RACK.NODE": 1}), racks=1, nodes=3, gpus=4))
     run(state, pod("a", members=((1, 2),)))
     run(state, pod("x", vc="B", members=((1, 4),)))
     run(state, pod("filler", vc="B", priority=-1, members=((1, 4),)))
@@ -160,7 +154,9 @@ def own_node_is_lent(*, spares: bool = False) -> State:
 @pytest.mark.parametrize("is_lent", [False, True])
 def test_lent_leaves_of_a_gang_on_two_nodes_never_make_a_later_job_wait(is_lent: bool) -> None:
     """Job j belongs beside the gang on the node of lower number, so that k joins it and leaves a third node to y."""
-    state = better(rack_cluster(quota("A", {"RACK.NODE": 3}), quota("B", {"RACK.NODE": 1}), racks=1, nodes=4, gpus=8))
+    state = better_state(
+        rack_cluster(quota("A", {"RACK.NODE": 3}), quota("B", {"RACK.NODE": 1}), racks=1, nodes=4, gpus=8)
+    )
     whole = [pod(f"a{number}", members=((1, 8),)) for number in range(3)]
     for each in whole:
         run(state, each)
@@ -188,7 +184,7 @@ def test_a_gang_gets_the_same_cells_of_its_vc_whether_somebody_had_to_leave_or_n
     """Its second size is placed first, so the cells are not chosen in the order of its pods."""
     found = []
     for is_lent in (False, True):
-        state = better(rack_cluster(quota("A", {"RACK": 1}), racks=1, nodes=4))
+        state = better_state(rack_cluster(quota("A", {"RACK": 1}), racks=1, nodes=4))
         lent = [pod(f"lent-{number}", priority=-1) for number in range(4)] if is_lent else []
         for each in lent:
             run(state, each)
@@ -204,14 +200,14 @@ def test_a_gang_gets_the_same_cells_of_its_vc_whether_somebody_had_to_leave_or_n
 
 
 def test_the_group_that_started_last_leaves() -> None:
-    state = better(rack_cluster())
+    state = better_state(rack_cluster())
     for number, started in enumerate((50.0, 10.0, 90.0, 70.0)):
         run_at(state, pod(f"o{number}", vc="B", priority=-1), started)
     assert victims_at(state, pod("a"), 100.0) == {"o2"}
 
 
 def test_a_group_on_two_nodes_counts_as_a_whole() -> None:
-    state = better(rack_cluster())
+    state = better_state(rack_cluster())
     run_at(state, pod("gang", vc="B", priority=-1, members=((2, 2),)), 60.0)
     run_at(state, pod("o1", vc="B", priority=-1), 30.0)
     run_at(state, pod("o2", vc="B", priority=-1), 0.0)
@@ -219,7 +215,7 @@ def test_a_group_on_two_nodes_counts_as_a_whole() -> None:
 
 
 def test_two_small_groups_leave_for_a_node_rather_than_a_larger_loss() -> None:
-    state = better(rack_cluster(racks=1))
+    state = better_state(rack_cluster(racks=1))
     run_at(state, pod("big", vc="B", priority=-1), 0.0)
     run_at(state, pod("s1", vc="B", priority=-1, members=((1, 1),)), 80.0)
     run_at(state, pod("s2", vc="B", priority=-1, members=((1, 1),)), 90.0)
@@ -227,7 +223,7 @@ def test_two_small_groups_leave_for_a_node_rather_than_a_larger_loss() -> None:
 
 
 def test_of_equal_losses_fewer_groups_leave() -> None:
-    state = better(rack_cluster(racks=1))
+    state = better_state(rack_cluster(racks=1))
     for name in ("s1", "s2"):
         run_at(state, pod(name, vc="B", priority=-1, members=((1, 1),)), 50.0)
     run_at(state, pod("one", vc="B", priority=-1), 50.0)
@@ -235,14 +231,14 @@ def test_of_equal_losses_fewer_groups_leave() -> None:
 
 
 def test_elastic_groups_leave_before_others() -> None:
-    state = better(rack_cluster(racks=1))
+    state = better_state(rack_cluster(racks=1))
     run_at(state, pod("job", vc="B", priority=-1), 90.0)
     run_at(state, pod("extra", vc="B", priority=-1, elastic=True), 0.0)
     assert victims_at(state, pod("a"), 100.0) == {"extra"}
 
 
 def test_within_a_vc_the_lower_priority_that_loses_least_leaves() -> None:
-    state = better(rack_cluster(quota("A", {"RACK.NODE": 4})))
+    state = better_state(rack_cluster(quota("A", {"RACK.NODE": 4})))
     for number, started in enumerate((50.0, 10.0, 90.0, 70.0)):
         run_at(state, pod(f"p{number}", priority=number), started)
     assert victims_at(state, pod("high", priority=5), 100.0) == {"p2"}
@@ -252,7 +248,7 @@ def test_within_a_vc_the_lower_priority_that_loses_least_leaves() -> None:
 
 def test_a_group_that_leaves_lazily_keeps_its_cells_where_others_are_free() -> None:
     spec = rack_cluster(quota("A", {"RACK.NODE": 1}), quota("B", {"RACK.NODE": 3}))
-    state = better(spec)
+    state = better_state(spec)
     run(state, pod("lazy", lazy_preemption=True))
     decision = run(state, pod("high", priority=1))
     assert decision.lazily_preempted == ("lazy",)
@@ -263,7 +259,7 @@ def test_a_group_that_leaves_lazily_keeps_its_cells_where_others_are_free() -> N
 def test_a_search_for_victims_that_is_cut_short_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("FEWEST_SETS", "MOST_SETS"):
         monkeypatch.setattr(f"hived.better_rules.victim_choice.{name}", 3)
-    state = better(rack_cluster(racks=4))
+    state = better_state(rack_cluster(racks=4))
     for number in range(16):
         run_at(state, pod(f"o{number}", vc="B", priority=-1, members=((1, 1),)), float(number * 5 % 16))
     decision = handle(state, ScheduleRequested(pod("a"), Phase.PREEMPTING, now_s=100.0))
@@ -326,7 +322,7 @@ def test_a_gang_is_kept_within_the_cell_that_it_wishes() -> None:
 
 
 def test_a_gang_of_several_sizes_fits_if_the_larger_pods_come_first() -> None:
-    state = better(rack_cluster(quota("A", {"RACK.NODE": 2}), racks=1, gpus=4))
+    state = better_state(rack_cluster(quota("A", {"RACK.NODE": 2}), racks=1, gpus=4))
     run(state, pod("x", members=((1, 2),)))
     assert isinstance(request(state, pod("g", members=((1, 2), (1, 4)))), Bind)
     assert isinstance(request(state, pod("h", priority=-1, members=((1, 2), (1, 3)))), Bind)
@@ -336,7 +332,7 @@ def test_a_gang_of_several_sizes_fits_if_the_larger_pods_come_first() -> None:
 
 
 def test_lost_leaves_and_nodes_that_are_not_suggested_are_passed_over() -> None:
-    state = better(rack_cluster(gpus=4))
+    state = better_state(rack_cluster(gpus=4))
     handle(state, LeavesLost("n0", "GPU", 2))
     run(state, pod("whole", members=((1, 4),), ignore_suggested_nodes=False))
     assert "n0" not in nodes_of(state, "whole")
@@ -361,7 +357,7 @@ def run_opportunistic_on(state: State, name: str, *nodes: str) -> None:
 
 def test_a_doomed_rack_goes_to_other_bad_hardware_rather_than_that_somebody_leaves() -> None:
     vcs = quota("A", {"RACK": 1, "RACK.NODE": 1}), quota("B", {"RACK.NODE": 1})
-    state = better(rack_cluster(*vcs, gpus=4))
+    state = better_state(rack_cluster(*vcs, gpus=4))
     set_nodes(state, "n1", "n2", is_healthy=False)  # the rack of n0 is doomed, to be shown to A as bad
     run_opportunistic_on(state, "lent", "n3")
     wanted = pod("whole", members=((1, 4),))
@@ -373,7 +369,7 @@ def test_a_doomed_rack_goes_to_other_bad_hardware_rather_than_that_somebody_leav
 
 
 def test_a_rack_with_more_bad_nodes_is_no_way_to_spare_somebody() -> None:
-    state = better(rack_cluster(quota("A", {"RACK": 1}), quota("B", {"RACK": 1}), nodes=3, gpus=4))
+    state = better_state(rack_cluster(quota("A", {"RACK": 1}), quota("B", {"RACK": 1}), nodes=3, gpus=4))
     set_nodes(state, "n1", "n3", "n4", is_healthy=False)
     for name, node in (("x", "n0"), ("y", "n2")):
         run_opportunistic_on(state, name, node)
@@ -386,7 +382,7 @@ def test_a_rack_with_a_bad_node_is_taken_before_somebody_leaves_by_a_sparing_vc_
     spares: bool, expected: type[Bind | Preempt]
 ) -> None:
     vc = replace(quota("A", {"RACK": 1}), spares=spares)
-    state = better(rack_cluster(vc, racks=2, nodes=2, gpus=4))
+    state = better_state(rack_cluster(vc, racks=2, nodes=2, gpus=4))
     set_nodes(state, "n0", is_healthy=False)
     for node in ("n2", "n3"):
         run_opportunistic_on(state, f"lent-{node}", node)
@@ -396,7 +392,7 @@ def test_a_rack_with_a_bad_node_is_taken_before_somebody_leaves_by_a_sparing_vc_
 @pytest.mark.parametrize("spares", [False, True])
 def test_a_rack_with_a_bad_node_is_split_before_the_healthy_one_of_another_vc(spares: bool) -> None:
     vcs = quota("A", {"RACK": 1}), replace(quota("B", {"RACK.NODE": 1}), spares=spares)
-    state = better(rack_cluster(*vcs, gpus=4))
+    state = better_state(rack_cluster(*vcs, gpus=4))
     set_nodes(state, "n0", is_healthy=False)
     run_opportunistic_on(state, "lent", "n1")
     small = pod("small", vc="B", members=((1, 4),))
@@ -409,7 +405,7 @@ def test_a_rack_with_a_bad_node_is_split_before_the_healthy_one_of_another_vc(sp
 
 def test_a_good_rack_is_split_if_no_other_choice_leaves_it_whole() -> None:
     vcs = quota("A", {"RACK": 1}), quota("B", {"RACK.NODE": 1})
-    state = better(rack_cluster(*vcs, gpus=4))
+    state = better_state(rack_cluster(*vcs, gpus=4))
     set_nodes(state, "n0", "n1", is_healthy=False)
     run(state, pod("small", vc="B", members=((1, 4),)))
     assert nodes_of(state, "small") <= {"n2", "n3"}
@@ -417,7 +413,7 @@ def test_a_good_rack_is_split_if_no_other_choice_leaves_it_whole() -> None:
 
 
 def test_the_next_rack_of_a_vc_that_a_group_leaves_lazily_has_no_bad_node() -> None:
-    state = better(rack_cluster(quota("A", {"RACK": 1}), racks=3, gpus=4))
+    state = better_state(rack_cluster(quota("A", {"RACK": 1}), racks=3, gpus=4))
     run(state, pod("lazy", members=((2, 4),), lazy_preemption=True))
     damaged, lent = sorted({0, 1, 2} - racks_used(state, "lazy", 2))
     set_nodes(state, f"n{2 * damaged}", is_healthy=False)
@@ -430,11 +426,8 @@ def test_the_next_rack_of_a_vc_that_a_group_leaves_lazily_has_no_bad_node() -> N
 
 
 def test_where_the_own_choice_has_bad_hardware_alone_another_one_evicts_nobody() -> None:
-    types = (CellTypeSpec("RACK", "NODE", 2), CellTypeSpec("NODE", "PAIR", 2, True), CellTypeSpec("PAIR", "GPU", 2))
-    names = [PhysicalCellSpec(address=f"n{number}") for number in range(4)]
-    racks = tuple(PhysicalCellSpec("RACK", children=(names[i], names[i + 1])) for i in (0, 2))
     vc = quota("A", {"RACK.NODE": 3, "RACK.NODE.PAIR": 2})
-    state = better(ClusterSpec({each.name: each for each in types}, racks, {"A": vc}))
+    state = better_state(tree_cluster({"RACK": 2, "NODE": 2, "PAIR": 2}, vc, tops=2))
     run(state, pod("x", members=((1, 2),)))
     (own,) = nodes_of(state, "x")
     set_nodes(state, own, is_healthy=False)  # the other pair of this node is the only hardware for A's second one

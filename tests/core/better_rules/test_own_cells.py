@@ -14,7 +14,18 @@ from hived.values.decisions import Bind, Decision, Preempt
 from hived.values.errors import UserError
 from hived.values.events import Phase, PodAllocated, ScheduleRequested
 from hived.values.specs import PodRequest, Rules
-from tests.core.builders import delete, fingerprint, healthy_state, held_nodes, pod, quota, rack_cluster, run, set_nodes
+from tests.core.builders import (
+    delete,
+    fingerprint,
+    healthy_state,
+    held_nodes,
+    pod,
+    quota,
+    rack_cluster,
+    run,
+    set_nodes,
+    victim_uids,
+)
 
 Own = tuple[int, ...]
 
@@ -92,8 +103,7 @@ def test_a_reservation_keeps_them() -> None:
     own = np.array(leaves_of(state, "A")[2:], np.int32)
     wanted = pod("a", members=((1, 2),))
     decision = handle(state, ScheduleRequested(wanted, Phase.PREEMPTING, own=own))
-    assert isinstance(decision, Preempt)
-    victims = {uid for uids in decision.victims_by_node.values() for uid in uids}
+    victims = victim_uids(decision)
     delete(state, *(one for one in lent if one.uid in victims))
     run(state, wanted)
     assert virtual_leaves(state, "a") == tuple(own.tolist())
@@ -199,7 +209,7 @@ class Twins:
         decision = ask(self.real, one, own)
         self.answers.append(decision)
         if isinstance(decision, Preempt):
-            victims = {uid for uids in decision.victims_by_node.values() for uid in uids}
+            victims = victim_uids(decision)
             for other in [other for other in self.running if other.uid in victims]:
                 assert other.spec.priority == -1
                 self.leave(other)

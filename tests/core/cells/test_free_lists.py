@@ -8,8 +8,8 @@ from hived.cells.free_lists import append_bad, give_free_cell, is_free, remove_b
 from hived.cells.state import State, empty_state
 from hived.cells.topology import NO_CELL
 from hived.values.errors import InvariantError
-from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
-from tests.core.builders import rack_cluster
+from hived.values.specs import ClusterSpec
+from tests.core.builders import rack_cluster, tree_cluster
 from tests.core.callable_kernels import callable_kernel
 
 take_free_cell = callable_kernel(take_free_cell)
@@ -21,15 +21,7 @@ is_free = callable_kernel(is_free)
 
 def three_pools() -> ClusterSpec:
     """3 pools x 2 racks x 3 nodes x 2 GPUs."""
-    return ClusterSpec(
-        cell_types={
-            "NODE": CellTypeSpec("NODE", "GPU", 2, is_node_level=True),
-            "RACK": CellTypeSpec("RACK", "NODE", 3),
-            "POOL": CellTypeSpec("POOL", "RACK", 2),
-        },
-        physical_cells=(PhysicalCellSpec("POOL"),) * 3,
-        virtual_clusters={},
-    )
+    return tree_cluster({"POOL": 2, "RACK": 3, "NODE": 2}, tops=3)
 
 
 class FreeLists:

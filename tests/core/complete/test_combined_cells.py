@@ -26,18 +26,13 @@ from tests.core.builders import (
     node_mask,
     pairs,
     pod,
+    reason,
     request,
     run,
     set_nodes,
 )
 
 COMBINE = "set combine: true for the VC"
-
-
-def reason(state: State, wanted: PodRequest) -> str:
-    decision = request(state, wanted)
-    assert isinstance(decision, Wait), decision
-    return decision.reason
 
 
 def restarted(state: State, *bound: tuple[PodRequest, BindInfo]) -> State:
@@ -95,15 +90,15 @@ def test_a_pod_may_take_what_is_left_of_two_cells() -> None:
 
 @pytest.mark.parametrize("rules", Rules)
 def test_a_pod_of_a_vc_that_does_not_combine_waits_and_is_told_the_key(rules: Rules) -> None:
-    told = reason(pairs(combines=False, rules=rules), pod("big", members=((1, 4),)))
+    told = reason(request(pairs(combines=False, rules=rules), pod("big", members=((1, 4),))))
     assert told.startswith("insufficient capacity when scheduling in VC A")
     assert (COMBINE in told) == (rules is Rules.BETTER)
 
 
 def test_the_key_is_not_named_where_it_would_not_help() -> None:
     state = pairs(combines=False)
-    assert COMBINE not in reason(state, pod("big", members=((1, 5),)))
-    assert COMBINE not in reason(state, pod("low", priority=-1, members=((1, 5),)))
+    assert COMBINE not in reason(request(state, pod("big", members=((1, 5),))))
+    assert COMBINE not in reason(request(state, pod("low", priority=-1, members=((1, 5),))))
 
 
 def test_cells_that_others_are_promised_are_not_taken() -> None:
@@ -124,7 +119,7 @@ def test_pairs_of_two_nodes_are_not_one_cell() -> None:
         decision = request(state, one, Phase.FILTERING, node)
         assert isinstance(decision, Bind)
         handle(state, PodAllocated(one, decision.bind_info))
-    assert COMBINE not in reason(state, pod("big", members=((1, 4),)))
+    assert COMBINE not in reason(request(state, pod("big", members=((1, 4),))))
     delete(state, pod("b-a", vc="B"))
     run(state, pod("big", members=((1, 4),)))
     assert set(held_nodes(state, "big")) == {"a"}

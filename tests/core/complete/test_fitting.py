@@ -10,8 +10,9 @@ from hived.complete.known_waits import forget_waits
 from hived.scheduler import check_invariants, handle, new_state
 from hived.values.decisions import Bind, Wait
 from hived.values.events import NodeHealthChanged, Offer, Phase, PodAllocated, ScheduleRequested
-from hived.values.specs import ClusterSpec, PodRequest, Rules
+from hived.values.specs import PodRequest, Rules
 from tests.core.builders import (
+    better_state,
     cell_at,
     fingerprint,
     healthy_state,
@@ -29,20 +30,9 @@ from tests.core.builders import (
 )
 
 
-def better(spec: ClusterSpec) -> State:
-    """A healthy scheduler with the better rules."""
-    return healthy_state(replace_rules(spec))
-
-
-def replace_rules(spec: ClusterSpec, rules: Rules = Rules.BETTER) -> ClusterSpec:
-    return ClusterSpec(spec.cell_types, spec.physical_cells, spec.virtual_clusters, spec.sku_types, rules)
-
-
 def big_nodes(rules: Rules, nodes: int = 2) -> State:
     """One rack of nodes of four GPUs, all promised to A."""
-    return healthy_state(
-        replace_rules(rack_cluster(quota("A", {"RACK.NODE": nodes}), racks=1, nodes=nodes, gpus=4), rules)
-    )
+    return healthy_state(rack_cluster(quota("A", {"RACK.NODE": nodes}), racks=1, nodes=nodes, gpus=4, rules=rules))
 
 
 def ask(state: State, wanted: PodRequest, *suggested: str) -> Bind | Wait:
@@ -77,7 +67,7 @@ def test_an_opportunistic_gang_of_two_sizes_has_its_large_pods_placed_first(rule
 @pytest.mark.parametrize("rules", Rules)
 def test_sizes_that_descending_order_cannot_pack_are_packed(rules: Rules) -> None:
     """Of 5 and 7 free leaves, 3 and 2 fill the first, the rest the second; with larger ones first, a 2 is left over."""
-    state = healthy_state(replace_rules(rack_cluster(quota("A", {"RACK.NODE": 2}), racks=1, nodes=2, gpus=7), rules))
+    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 2}), racks=1, nodes=2, gpus=7, rules=rules))
     run(state, pod("two", members=((1, 2),)))
     assert does_bind(state, pod("gang", members=((3, 2), (2, 3)))) == (rules is Rules.BETTER)
 
@@ -85,8 +75,8 @@ def test_sizes_that_descending_order_cannot_pack_are_packed(rules: Rules) -> Non
 @pytest.mark.parametrize("rules", Rules)
 def test_another_virtual_choice_is_tried_where_the_first_has_no_suggested_node(rules: Rules) -> None:
     """The VC's rack is bound to nodes that are not suggested; its single node may be anywhere else."""
-    spec = rack_cluster(quota("A", {"RACK": 1, "RACK.NODE": 1}), quota("B", {"RACK.NODE": 1}))
-    state = healthy_state(replace_rules(spec, rules))
+    spec = rack_cluster(quota("A", {"RACK": 1, "RACK.NODE": 1}), quota("B", {"RACK.NODE": 1}), rules=rules)
+    state = healthy_state(spec)
     own, more = (pod(name, members=((1, 2),), ignore_suggested_nodes=False) for name in ("own", "more"))
     found = ask(state, own, "n0", "n1")
     assert isinstance(found, Bind)
@@ -131,7 +121,7 @@ def test_waiting_changes_nothing() -> None:
 def test_a_search_that_is_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods of 7, 6, 4 and 3 GPUs for nodes with 8, 6, 6 and 2: no bound sees that they do not fit."""
     gang = pod("gang", members=((1, 3), (1, 4), (1, 6), (1, 7)))
-    state = better(rack_cluster(quota("A", {"RACK.NODE": 4}), racks=1, nodes=4, gpus=8))
+    state = better_state(rack_cluster(quota("A", {"RACK.NODE": 4}), racks=1, nodes=4, gpus=8))
     for node, count in (("n1", 2), ("n2", 2), ("n3", 6)):
         lose(state, node, count)
     decision = request(state, gang)
@@ -161,7 +151,7 @@ def test_an_offer_is_searched_as_completely() -> None:
 
 
 def test_new_states_of_bad_nodes_wait_without_a_search() -> None:
-    state = new_state(replace_rules(rack_cluster()))
+    state = new_state(rack_cluster(rules=Rules.BETTER))
     assert isinstance(request(state, pod("one")), Wait)
     handle(state, NodeHealthChanged("n0", True))
     assert isinstance(request(state, pod("one")), Bind)

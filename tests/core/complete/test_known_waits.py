@@ -10,10 +10,10 @@ from hived.complete.known_waits import forget_waits
 from hived.scheduler import handle
 from hived.values.decisions import Bind, Decision, Wait
 from hived.values.events import Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
-from hived.values.specs import ClusterSpec, PodRequest, Rules
+from hived.values.specs import PodRequest
 from tests.core.builders import (
+    better_state,
     fingerprint,
-    healthy_state,
     node_mask,
     plan_together,
     pod,
@@ -26,10 +26,7 @@ from tests.core.builders import (
 
 def four_nodes() -> State:
     """Two racks of two nodes of four GPUs under better rules; A is promised the racks."""
-    spec = rack_cluster(quota("A", {"RACK": 2}), gpus=4)
-    return healthy_state(
-        ClusterSpec(spec.cell_types, spec.physical_cells, spec.virtual_clusters, spec.sku_types, Rules.BETTER)
-    )
+    return better_state(rack_cluster(quota("A", {"RACK": 2}), gpus=4))
 
 
 def wide(name: str) -> PodRequest:

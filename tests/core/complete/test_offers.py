@@ -2,6 +2,7 @@
 
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from hived.scheduler import check_invariants, handle
 from hived.values.decisions import Bind, Decision, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.events import Limit, Offer, Phase, PodAllocated, ScheduleRequested, Spread, Together
-from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, PodRequest
+from hived.values.specs import PodRequest
 from tests.core.builders import (
     delete,
     fingerprint,
@@ -27,6 +28,7 @@ from tests.core.builders import (
     pods_of_racks,
     quota,
     rack_cluster,
+    reason,
     run,
     set_nodes,
 )
@@ -52,11 +54,6 @@ def start(state: State, wanted: PodRequest, offered: Offer) -> list[str]:
     check_invariants(state)
     assert decision.bind_info.node
     return [place.node for member in decision.bind_info.members for place in member]
-
-
-def reason(decision: Decision) -> str:
-    assert isinstance(decision, Wait), decision
-    return decision.reason
 
 
 def by_node(state: State) -> Any:
@@ -139,19 +136,9 @@ def test_an_opportunistic_gang_keeps_to_the_offer_too() -> None:
 
 
 def test_a_pinned_cell_is_searched_as_a_whole() -> None:
-    spec = ClusterSpec(
-        cell_types={
-            "NODE": CellTypeSpec("NODE", "GPU", 2, is_node_level=True),
-            "RACK": CellTypeSpec("RACK", "NODE", 2),
-        },
-        physical_cells=(
-            PhysicalCellSpec(
-                "RACK", pinned_cell_id="pin", children=(PhysicalCellSpec(address="a"), PhysicalCellSpec(address="b"))
-            ),
-        ),
-        virtual_clusters={"A": quota("A", {}, ("pin",))},
-    )
-    for node in ("a", "b"):
+    spec = rack_cluster(quota("A", {}, ("pin",)), racks=1)
+    spec = replace(spec, physical_cells=(replace(spec.physical_cells[0], pinned_cell_id="pin"),))
+    for node in ("n0", "n1"):
         state = healthy_state(spec)
         assert start(state, pod("x", pinned_cell_id="pin"), offer(state, [node])) == [node]
 

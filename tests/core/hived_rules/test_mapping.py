@@ -16,7 +16,7 @@ from hived.scheduler import check_invariants, handle
 from hived.values.decisions import Bind, Decision, Wait
 from hived.values.errors import UserError
 from hived.values.events import Event, Phase
-from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
+from hived.values.specs import ClusterSpec
 from tests.core import builders
 from tests.core.builders import (
     busy_state,
@@ -32,6 +32,7 @@ from tests.core.builders import (
     request,
     run,
     set_nodes,
+    tree_cluster,
 )
 from tests.core.naive import NaiveScheduler
 from tests.core.naive import mapping as naive_mapping
@@ -118,19 +119,10 @@ def lose_some(state: State, source: random.Random, seed: int) -> State:
 
 def test_a_mapping_below_nodes_with_lost_leaves_is_that_of_the_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes of 2 boards with 2 pairs of 2 GPUs, on which the leaves of a gang have to fit together."""
-    types = {
-        "PAIR": CellTypeSpec("PAIR", "GPU", 2),
-        "BOARD": CellTypeSpec("BOARD", "PAIR", 2),
-        "NODE": CellTypeSpec("NODE", "BOARD", 2, is_node_level=True),
-        "RACK": CellTypeSpec("RACK", "NODE", 2),
-    }
-    racks = tuple(
-        PhysicalCellSpec("RACK", children=tuple(PhysicalCellSpec(address=f"n{2 * i + k}") for k in range(2)))
-        for i in range(2)
-    )
     source = random.Random(6)
     outcomes = {"mapped": 0, "not mapped": 0}
-    spec = ClusterSpec(types, racks, {"A": quota("A", {"RACK": 1, "RACK.NODE": 2})})
+    vc = quota("A", {"RACK": 1, "RACK.NODE": 2})
+    spec = tree_cluster({"RACK": 2, "NODE": 2, "BOARD": 2, "PAIR": 2}, vc, tops=2)
 
     def make() -> State:
         state = healthy_state(spec)
@@ -229,13 +221,8 @@ def test_what_a_gang_has_claimed_itself_is_no_obstacle_to_its_next_cell() -> Non
 
 def test_only_levels_above_the_wanted_one_must_have_cells_to_spare() -> None:
     """Every node is promised; the quota still holds the gang's first node when its second one needs a whole pool."""
-    rack = rack_cluster(racks=4)
-    spec = ClusterSpec(
-        cell_types={**rack.cell_types, "POOL": CellTypeSpec("POOL", "RACK", 2)},
-        physical_cells=tuple(PhysicalCellSpec("POOL", children=rack.physical_cells[i : i + 2]) for i in (0, 2)),
-        virtual_clusters={"A": quota("A", {"POOL.RACK.NODE": 8})},
-    )
-    state = healthy_state(spec)
+    vc = quota("A", {"POOL.RACK.NODE": 8})
+    state = healthy_state(tree_cluster({"POOL": 2, "RACK": 2, "NODE": 2}, vc, tops=2))
     run(state, pod("first"))
     assert set(held_nodes(state, "first")) == {"n0"}
     gang = pod("g", members=((2, 2),), ignore_suggested_nodes=False)

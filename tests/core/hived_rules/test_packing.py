@@ -18,8 +18,8 @@ from hived.hived_rules.packing import (
     pick_leaves,
     place_group,
 )
-from hived.values.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY, CellTypeSpec, ClusterSpec, PhysicalCellSpec
-from tests.core.builders import quota, rack_cluster
+from hived.values.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
+from tests.core.builders import quota, rack_cluster, tree_cluster
 from tests.core.callable_kernels import callable_kernel
 
 pick_leaves = callable_kernel(pick_leaves)
@@ -30,12 +30,8 @@ ALL = np.ones(0, np.bool_)
 
 def one_node(*child_counts: int) -> State:
     """One node whose cells have these many children each, leaf level last."""
-    names = ["GPU", *(f"L{level}" for level in range(2, len(child_counts) + 1)), "NODE"]
-    cell_types = {
-        names[i + 1]: CellTypeSpec(names[i + 1], names[i], count, is_node_level=names[i + 1] == "NODE")
-        for i, count in enumerate(reversed(child_counts))
-    }
-    return empty_state(ClusterSpec(cell_types, (PhysicalCellSpec("NODE"),), {}))
+    names = ["NODE", *(f"L{level}" for level in range(len(child_counts), 1, -1))]
+    return empty_state(tree_cluster(dict(zip(names, child_counts, strict=True))))
 
 
 def lowest_common_level(state: State, leaves: tuple[int, ...]) -> int:
@@ -128,11 +124,7 @@ def test_a_gang_is_placed_as_by_a_walk_over_sorted_nodes() -> None:
 
 def random_use(source: random.Random, priority: int) -> tuple[State, int]:
     """6 nodes of 2 x 2 GPUs, partly bad, and the view that a pod is placed in: its nodes partly used, or bound."""
-    cell_types = {
-        "PAIR": CellTypeSpec("PAIR", "GPU", 2),
-        "NODE": CellTypeSpec("NODE", "PAIR", 2, is_node_level=True),
-    }
-    state = empty_state(ClusterSpec(cell_types, (PhysicalCellSpec("NODE"),) * 6, {"A": quota("A", {"NODE": 6})}))
+    state = empty_state(tree_cluster({"NODE": 2, "PAIR": 2}, quota("A", {"NODE": 6}), tops=6))
     cells, arrays = state.cells, state.arrays
     view = 0 if priority < 0 else state.topology.vc_views[0, 0]
     cells.bad[:6] = [source.random() < 0.15 for _ in range(6)]

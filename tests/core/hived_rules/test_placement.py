@@ -10,7 +10,7 @@ from hived.cells.topology import IntArray
 from hived.hived_rules import placement as placing
 from hived.hived_rules.packing import Request
 from hived.scheduler import check_invariants, handle
-from hived.values.decisions import Bind, Decision, Preempt, Wait
+from hived.values.decisions import Bind, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.events import GroupSplit, Phase, PodAllocated
 from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
@@ -22,24 +22,21 @@ from tests.core.builders import (
     pods_of_racks,
     quota,
     rack_cluster,
+    reason,
     request,
     run,
     set_nodes,
+    tree_cluster,
+    victim_uids,
 )
 
 RACKS = {"n0": 0, "n1": 0, "n2": 1, "n3": 1, "n4": 2, "n5": 2}
 
 
-def switches(**quotas: dict[str, int]) -> ClusterSpec:
-    """Two nodes a and b of two switches of two GPUs each."""
-    return ClusterSpec(
-        cell_types={
-            "NODE": CellTypeSpec("NODE", "SWITCH", 2, is_node_level=True),
-            "SWITCH": CellTypeSpec("SWITCH", "GPU", 2),
-        },
-        physical_cells=(PhysicalCellSpec("NODE", address="a"), PhysicalCellSpec("NODE", address="b")),
-        virtual_clusters={name: quota(name, cells) for name, cells in (quotas or {"A": {"NODE": 2}}).items()},
-    )
+def switches(**promises: dict[str, int]) -> ClusterSpec:
+    """Two nodes of two switches of two GPUs each."""
+    vcs = (quota(name, cells) for name, cells in (promises or {"A": {"NODE": 2}}).items())
+    return tree_cluster({"NODE": 2, "SWITCH": 2}, *vcs, tops=2)
 
 
 def three_racks(promise: dict[str, int] | None = None, **vcs: dict[str, int]) -> State:
@@ -50,11 +47,6 @@ def three_racks(promise: dict[str, int] | None = None, **vcs: dict[str, int]) ->
 
 def racks_of(state: State, *groups: str) -> set[int]:
     return {RACKS[node] for group in groups for node in held_nodes(state, group)}
-
-
-def reason(decision: Decision) -> str:
-    assert isinstance(decision, Wait), decision
-    return decision.reason
 
 
 # --- required ------------------------------------------------------------------------------------------------------
@@ -72,13 +64,7 @@ def test_a_gang_goes_below_one_rack_whatever_its_vc_is_promised(promise: dict[st
 
 def two_rows() -> State:
     """Two rows of three racks of two nodes of two GPUs; VC A is promised the nodes one by one."""
-    nodes = [PhysicalCellSpec(address=f"n{number}") for number in range(12)]
-    racks = [PhysicalCellSpec(children=tuple(nodes[first : first + 2])) for first in range(0, 12, 2)]
-    types = (CellTypeSpec("ROW", "RACK", 3), CellTypeSpec("RACK", "NODE", 2), CellTypeSpec("NODE", "GPU", 2, True))
-    rows = tuple(PhysicalCellSpec("ROW", f"r{row}", children=tuple(racks[3 * row : 3 * row + 3])) for row in range(2))
-    return healthy_state(
-        ClusterSpec({each.name: each for each in types}, rows, {"A": quota("A", {"ROW.RACK.NODE": 12})})
-    )
+    return healthy_state(tree_cluster({"ROW": 3, "RACK": 2, "NODE": 2}, quota("A", {"ROW.RACK.NODE": 12}), tops=2))
 
 
 def test_a_gang_gets_whole_free_cells_below_the_one_that_it_is_within() -> None:
@@ -219,8 +205,7 @@ def test_lower_priorities_in_the_vc_leave_if_no_rack_has_room() -> None:
         run(state, pod(name, within_cell="NODE"))
     run(state, pod("z", within_cell="RACK"))
     decision = request(state, pod("gang", priority=1, members=((2, 2),), within_cell="RACK"), Phase.PREEMPTING)
-    assert isinstance(decision, Preempt)
-    victims = {uid for uids in decision.victims_by_node.values() for uid in uids}
+    victims = victim_uids(decision)
     assert len(victims) == 1
     delete(state, *map(pod, victims))
     run(state, pod("gang", priority=1, members=((2, 2),), within_cell="RACK"), Phase.PREEMPTING)
@@ -250,7 +235,7 @@ def test_pods_of_several_sizes_share_a_node() -> None:
 
 def test_more_than_a_switch_has_waits() -> None:
     told = reason(request(healthy_state(switches()), pod("gang", members=((3, 1),), within_cell="SWITCH")))
-    assert told == "no SWITCH of VC A has 3 free GPUs: most is 2 in a/0"
+    assert told == "no SWITCH of VC A has 3 free GPUs: most is 2 in n0/0"
 
 
 # --- preferred -----------------------------------------------------------------------------------------------------
@@ -451,10 +436,7 @@ def test_a_cell_that_somebody_uses_is_tried_as_well(monkeypatch: pytest.MonkeyPa
 
 def test_a_packing_vc_compares_so_many_cells_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three GPUs break a switch of two on each of the nodes that have the last one in use."""
-    spec = switches(A={"NODE": 40})
-    types = spec.cell_types | {"NODE": CellTypeSpec("NODE", "SWITCH", 3, is_node_level=True)}
-    nodes = tuple(PhysicalCellSpec("NODE", address=f"n{number}") for number in range(40))
-    state = healthy_state(replace(spec, cell_types=types, physical_cells=nodes))
+    state = healthy_state(tree_cluster({"NODE": 3, "SWITCH": 2}, quota("A", {"NODE": 40}), tops=40))
     for number in range(40):
         run(state, pod(f"most{number}", members=((1, 5),)))
         run(state, pod(f"one{number}", members=((1, 1),)))

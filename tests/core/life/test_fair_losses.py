@@ -13,8 +13,8 @@ from hived.life.losses import loss_of, weighed_losses
 from hived.scheduler import handle
 from hived.values.decisions import Bind, Preempt
 from hived.values.events import Phase, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
-from hived.values.specs import Rules, WorkTimes
-from tests.core.builders import healthy_state, pod, quota, rack_cluster, request
+from hived.values.specs import WorkTimes
+from tests.core.builders import better_state, delete, pod, quota, rack_cluster, request, run, victim_uids
 
 NOW_S = 10_000.0
 
@@ -32,26 +32,21 @@ def lend(
 
 def owned_by(*borrowers: str, nodes: int = 8) -> State:
     """All nodes of two GPUs are owned by VC o."""
-    spec = rack_cluster(quota("o", {"RACK.NODE": nodes}), *(quota(name, {}) for name in borrowers), racks=nodes // 2)
-    return healthy_state(replace(spec, rules=Rules.BETTER))
+    vcs = quota("o", {"RACK.NODE": nodes}), *(quota(name, {}) for name in borrowers)
+    return better_state(rack_cluster(*vcs, racks=nodes // 2))
 
 
 def take(state: State, count: int) -> Counter[str]:
-    """The owner takes nodes back, one after the other; returns how often each VC was hit."""
+    """The owner takes nodes back, one after the other; returns how often each VC and namespace was hit."""
     hit: Counter[str] = Counter()
     for number in range(count):
         own = pod(f"own-{number}", vc="o")
-        decision = handle(state, ScheduleRequested(own, Phase.PREEMPTING, now_s=NOW_S))
-        assert isinstance(decision, Preempt)
-        for uid in [uid for uids in decision.victims_by_node.values() for uid in uids]:
-            group = state.groups[uid]
-            hit[group.spec.virtual_cluster] += 1
-            victim = group.holders[0]
+        for uid in victim_uids(handle(state, ScheduleRequested(own, Phase.PREEMPTING, now_s=NOW_S))):
+            victim = state.groups[uid].holders[0]
             assert victim is not None
-            handle(state, PodDeleted(victim))
-        bound = request(state, own)
-        assert isinstance(bound, Bind)
-        handle(state, PodAllocated(own, bound.bind_info))
+            hit.update((victim.spec.virtual_cluster, victim.namespace))
+            delete(state, victim)
+        run(state, own)
     return hit
 
 
@@ -62,7 +57,7 @@ def test_who_reports_checkpoints_is_not_hit_more_often(saved_s: float, seed: int
     starts = [source.uniform(5000, 5500) for _ in range(8)]
     for number, started_s in enumerate(starts):
         lend(state, f"g{number}", "ab"[number % 2], started_s, saved_s if number % 2 == 0 else None)
-    assert take(state, 4) == {"a": 2, "b": 2}
+    assert take(state, 4) == {"a": 2, "b": 2, "default": 4}
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -74,20 +69,7 @@ def test_a_namespace_that_reports_checkpoints_is_not_hit_more_often(saved_s: flo
         is_first = number % 2 == 0
         namespace = "xy"[number % 2]
         lend(state, f"{namespace}{number}", "a", started_s, saved_s if is_first else None, namespace=namespace)
-    hit: Counter[str] = Counter()
-    for number in range(4):
-        own = pod(f"own-{number}", vc="o")
-        decision = handle(state, ScheduleRequested(own, Phase.PREEMPTING, now_s=NOW_S))
-        assert isinstance(decision, Preempt)
-        for uid in [uid for uids in decision.victims_by_node.values() for uid in uids]:
-            victim = state.groups[uid].holders[0]
-            assert victim is not None
-            hit[victim.namespace] += 1
-            handle(state, PodDeleted(victim))
-        bound = request(state, own)
-        assert isinstance(bound, Bind)
-        handle(state, PodAllocated(own, bound.bind_info))
-    assert hit == {"x": 2, "y": 2}
+    assert take(state, 4) == {"a": 4, "x": 2, "y": 2}
 
 
 def test_more_namespaces_of_a_virtual_cluster_bring_it_no_more_weight() -> None:

@@ -31,6 +31,7 @@ from tests.core.builders import (
     request,
     run,
     set_nodes,
+    tree_cluster,
 )
 
 
@@ -42,11 +43,8 @@ def bad_cells(state: State, vc: str) -> list[str]:
 
 def nodes_only(*quotas: int, nodes: int) -> ClusterSpec:
     """Single nodes, and VCs V0, V1, ... that are promised so many of them."""
-    return ClusterSpec(
-        {"NODE": CellTypeSpec("NODE", "GPU", 2, is_node_level=True)},
-        tuple(PhysicalCellSpec("NODE", address=f"n{i}") for i in range(nodes)),
-        {f"V{i}": quota(f"V{i}", {"NODE": count}) for i, count in enumerate(quotas)},
-    )
+    vcs = (quota(f"V{i}", {"NODE": count}) for i, count in enumerate(quotas))
+    return tree_cluster({"NODE": 2}, *vcs, tops=nodes)
 
 
 def test_a_cell_is_bad_while_a_node_below_it_is() -> None:
@@ -261,20 +259,8 @@ def test_a_bad_cell_that_a_preemption_uses_is_shown_by_the_virtual_cell_that_the
 
     Of three cells P in its rack, the second is bad because of n8, and its n9 is wanted.
     """
-
-    def cell_p(number: int) -> PhysicalCellSpec:
-        nodes = (PhysicalCellSpec("NODE", address=f"n{2 * number + i}") for i in range(2))
-        return PhysicalCellSpec("P", address=f"{number}", children=tuple(nodes))
-
-    spec = ClusterSpec(
-        {
-            "RACK": CellTypeSpec("RACK", "P", 3),
-            "P": CellTypeSpec("P", "NODE", 2),
-            "NODE": CellTypeSpec("NODE", "GPU", 1, is_node_level=True),
-        },
-        tuple(PhysicalCellSpec("RACK", children=tuple(cell_p(3 * rack + i) for i in range(3))) for rack in range(2)),
-        {"A": quota("A", {"RACK": 1}), "B": quota("B", {})},
-    )
+    vcs = quota("A", {"RACK": 1}), quota("B", {})
+    spec = tree_cluster({"RACK": 3, "P": 2, "NODE": 1}, *vcs, tops=2)
     state = healthy_state(spec)
     run(state, pod("lent", vc="B", priority=-1, members=((12, 1),)))
     set_nodes(state, "n8", is_healthy=False)
@@ -286,17 +272,7 @@ def test_a_bad_cell_that_a_preemption_uses_is_shown_by_the_virtual_cell_that_the
 
 def test_cells_that_an_earlier_preemptor_gives_up_are_kept_for_the_next() -> None:
     """The rack is bound anew when `inner` is cancelled; P 1, bad because of n3, is shown where `outer` will use it."""
-
-    def cell_p(number: int) -> PhysicalCellSpec:
-        return PhysicalCellSpec("P", children=tuple(PhysicalCellSpec(address=f"n{2 * number + i}") for i in range(2)))
-
-    cell_types = {
-        "RACK": CellTypeSpec("RACK", "P", 4),
-        "P": CellTypeSpec("P", "NODE", 2),
-        "NODE": CellTypeSpec("NODE", "GPU", 2, is_node_level=True),
-    }
-    rack = PhysicalCellSpec("RACK", children=tuple(cell_p(number) for number in range(4)))
-    state = healthy_state(ClusterSpec(cell_types, (rack,), {"A": quota("A", {"RACK": 1})}))
+    state = healthy_state(tree_cluster({"RACK": 4, "P": 2, "NODE": 2}, quota("A", {"RACK": 1})))
     run(state, pod("small", members=((1, 1),)))
     set_nodes(state, "n3", is_healthy=False)
     wide = [pod(f"w{number}", "wide", members=((4, 2),)) for number in range(4)]

@@ -28,6 +28,7 @@ from tests.core.builders import (
     request,
     run,
     set_nodes,
+    tree_cluster,
 )
 
 
@@ -38,12 +39,7 @@ def one_rack(*vcs: VirtualClusterSpec, nodes: int = 2) -> State:
 
 def boards(*vcs: VirtualClusterSpec, nodes: int = 1) -> State:
     """Healthy nodes of 2 boards with 4 GPUs each."""
-    types = {
-        "BOARD": CellTypeSpec("BOARD", "GPU", 4),
-        "NODE": CellTypeSpec("NODE", "BOARD", 2, is_node_level=True),
-    }
-    tops = tuple(PhysicalCellSpec("NODE", address=f"n{i}") for i in range(nodes))
-    return healthy_state(ClusterSpec(types, tops, {vc.name: vc for vc in vcs or (quota("A", {"NODE": nodes}),)}))
+    return healthy_state(tree_cluster({"NODE": 2, "BOARD": 4}, *vcs or (quota("A", {"NODE": nodes}),), tops=nodes))
 
 
 def healths(state: State, vc: str) -> list[str]:
