@@ -51,7 +51,7 @@ from hived_extender.kueue.workloads import (
 from hived_extender.machine.claims import Lender, Lent, NoLender
 from hived_extender.machine.core import Refused
 from hived_extender.machine.explaining import Ration
-from hived_extender.machine.holds import KeptForOthers
+from hived_extender.machine.holds import NeededByClaims
 from hived_extender.machine.service import Service
 from hived_extender.machine.stimuli import (
     Claimed,
@@ -141,7 +141,7 @@ class Asking:
             elsewhere = self._checks.look_elsewhere(hold.key)
         if elsewhere is not None:
             return self._ask_one(elsewhere, firsts)
-        if isinstance(answer, KeptForOthers):
+        if isinstance(answer, NeededByClaims):
             return self._refused(hold, KEPT, never=False)
         why, never = self._explained(hold, answer.reason)
         refusal = self._refused(hold, why, never=never)

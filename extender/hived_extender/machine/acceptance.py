@@ -52,7 +52,7 @@ class Start(msgspec.Struct, eq=False):
 
     `joined` have got places later, because these pods have theirs. `failures` counts bindings refused for being held
     too long. While it `is_gathering`, `found` has the moments at which kube-scheduler last had a node for a pod, by
-    uid. Until `kept_until` a refused pod does not cost its mates their places; 0 if their gang is strict.
+    uid. Until `places_until` a refused pod does not cost its mates their places; 0 if their gang is strict.
     """
 
     members: tuple[PodRecord, ...]
@@ -60,7 +60,7 @@ class Start(msgspec.Struct, eq=False):
     joined: list[PodRecord] = msgspec.field(default_factory=list)
     failures: int = 0
     is_gathering: bool = False
-    kept_until: float = 0.0
+    places_until: float = 0.0
     found: dict[str, float] = msgspec.field(default_factory=dict)
 
     @property
@@ -104,8 +104,8 @@ class Starts:
             start = Start(tuple(members), {record.uid: record for record in members})
             has_cells = any(record.place.info is not None for record in members)
             start.is_gathering = not has_cells and any(one.is_repeated for one in self._starts.values())
-            if kept_s := self._kept_s(members):
-                start.kept_until = self._outbox.now.at + kept_s
+            if kept_s := self._waiting_s(members):
+                start.places_until = self._outbox.now.at + kept_s
             self._starts |= dict.fromkeys(start.pending, start)
             self._outbox.send(HoldBindings(start.uids))
             self._watch(start)
@@ -138,7 +138,7 @@ class Starts:
         """The start of a pod; None if none holds it."""
         return self._starts.get(uid)
 
-    def puts_off(self, record: PodRecord) -> str:
+    def refusal_for_now(self, record: PodRecord) -> str:
         """The reason to refuse a pod its node for now although kube-scheduler offers it; "" if none."""
         start = self._starts.get(record.uid)
         if start is None or not start.is_gathering:
@@ -178,22 +178,22 @@ class Starts:
 
     def keeps_places(self, start: Start) -> bool:
         """True if the other pods keep their places when one is refused."""
-        return self._outbox.now.at < start.kept_until
+        return self._outbox.now.at < start.places_until
 
     def refused(self, start: Start, record: PodRecord) -> None:
         """Note that a pod of a running start lost its place: it needs another, and its mates wait."""
         start.pending[record.uid] = record
         start.found.pop(record.uid, None)
 
-    def look_on(self, start: Start) -> None:
+    def search_others(self, start: Start) -> None:
         """Search other places for pods without a node; their mates keep waiting."""
         self._watch(start)
 
     def _watch(self, start: Start) -> None:
-        left_s = start.kept_until - self._outbox.now.at
+        left_s = start.places_until - self._outbox.now.at
         self._outbox.wake_in((START, start.members[0].uid), min(START_S, left_s) if left_s > 0 else START_S)
 
-    def _kept_s(self, members: Sequence[PodRecord]) -> float:
+    def _waiting_s(self, members: Sequence[PodRecord]) -> float:
         """Seconds for which these pods keep their places when one is refused; 0 if a gang is strict."""
         gangs = [self._gangs.get(record.gang) if record.gang is not None else None for record in members]
         kept_s = MOST_KEPT_S
@@ -454,7 +454,7 @@ class Acceptance:
             for record in lacking:
                 self.starts.refused(start, record)
             self._undo(core, lacking)
-            self.starts.look_on(start)
+            self.starts.search_others(start)
             return
         for record in start.lacking:
             record.offer = replace(record.offer, is_doubted=True)
@@ -477,19 +477,19 @@ class Acceptance:
             trial.is_probed, trial.is_accepted = False, True
             self._outbox.wake_in((QUESTION, record.uid), UNBOUND_S)
             is_held = self.starts.of(record.uid) is not None
-            if self._may_force(record) and trial.repeat_count > self.force_bind_threshold and not is_held:
+            if self._ignores_offers(record) and trial.repeat_count > self.force_bind_threshold and not is_held:
                 self._forced.bind(record, "it was asked about again and again")
             return True
         if record.writing.is_open:
             return True
-        if self._may_force(record):
+        if self._ignores_offers(record):
             self.starts.has_asked(record)
             if self.starts.of(record.uid) is None:
                 self._forced.bind(record, "it ignores which nodes kube-scheduler offers")
             return True
         if self._is_probe(record, trial):
             return True
-        self._take_back(core, record)
+        self._free_places(core, record)
         return False
 
     def has_enough(self, record: PodRecord) -> bool:
@@ -500,11 +500,11 @@ class Acceptance:
         trial.refusal_count = 0
         return True
 
-    def _take_back(self, core: Core, record: PodRecord) -> None:
+    def _free_places(self, core: Core, record: PodRecord) -> None:
         """Free a refused place, with those of its group or gang while none is bound."""
         start = self.starts.of(record.uid)
         if start is not None and self.starts.keeps_places(start) and not record.writing.is_open:
-            self._take_one_back(core, record, start)
+            self._free_place(core, record, start)
             return
         has_joined = start is not None and self.starts.leave(start, record.uid)
         others = start.pods if start is not None and not has_joined else []
@@ -522,7 +522,7 @@ class Acceptance:
         for start in over:  # also one of mates that came after the pod
             self.starts.end(start)
 
-    def _take_one_back(self, core: Core, record: PodRecord, start: Start) -> None:
+    def _free_place(self, core: Core, record: PodRecord, start: Start) -> None:
         """Free one refused place; the mates keep theirs."""
         log.info("place taken back", extra={"fields": {"pod": record.key, "node": record.place.node, "with": 0}})
         self._metrics.refused_places.inc()
@@ -598,7 +598,7 @@ class Acceptance:
         )
         self._expect(record, now, len(UNASKED_S))
 
-    def _may_force(self, record: PodRecord) -> bool:
+    def _ignores_offers(self, record: PodRecord) -> bool:
         """True if the pod's own spec ignores kube-scheduler's offers."""
         return record.request is not None and record.request.spec.ignore_suggested_nodes
 

@@ -154,7 +154,7 @@ class Announcements:
         """Write due news of a pod, or try the API server again."""
         if uid and uid not in self._under_way:  # else it is planned when it has been written
             self._ready[uid] = None
-        self._go_on()
+        self._send_due()
 
     def wrote(self, effect: Announce, found: Announced) -> None:
         """Take the result of a write; unwritten notices return to their pod."""
@@ -172,7 +172,7 @@ class Announcements:
                 self._plan(notices)
         else:
             self._orphan_count -= 1
-        self._go_on()
+        self._send_due()
 
     def _notices_of(self, pod: PodRef, about: str = "Pod") -> PodNotices:
         notices = self._notices.get(pod.uid)
@@ -199,9 +199,9 @@ class Announcements:
                 self._outbox.timers.set((TIMER, notices.uid), due)
         elif notices.uid not in self._ready:
             self._ready[notices.uid] = None
-            self._go_on()
+            self._send_due()
 
-    def _go_on(self) -> None:
+    def _send_due(self) -> None:
         """Write due news, up to the limit of concurrent writes."""
         now = self._outbox.now.at
         while self._ready and len(self._under_way) + self._orphan_count < AT_ONCE:

@@ -83,13 +83,13 @@ class Rewrites:
             else:
                 self._failures[uid] = count + 1
                 self._outbox.wake_in((TIMER, uid), WAITS_S[count])
-        self._go_on()
+        self._send_due()
 
     def _be_ready(self, uid: str) -> None:
         """Queue a pod; one being written waits, as the later write must win."""
         if uid in self._wanted and uid not in self._under_way:
             self._ready[uid] = None
-            self._go_on()
+            self._send_due()
 
     def forget_all(self) -> None:
         """Drop everything at the end of a term."""
@@ -102,7 +102,7 @@ class Rewrites:
         self._ready.pop(uid, None)
         self._outbox.timers.drop((TIMER, uid))
 
-    def _go_on(self) -> None:
+    def _send_due(self) -> None:
         while self._ready and len(self._under_way) < AT_ONCE:
             uid = next(iter(self._ready))
             del self._ready[uid]
@@ -122,23 +122,23 @@ class ChangedBindings:
     def keep(self, changed: Mapping[str, Mapping[str, str]]) -> None:
         """Replace the stored annotations."""
         self._wanted = changed
-        self._go_on()
+        self._send_due()
 
     def time_came(self, _: str, __: str) -> None:
         """Write the next version."""
-        self._go_on()
+        self._send_due()
 
     def flush(self) -> None:
         """Write without a pause before the process ends."""
         self._is_closing = True
         self._outbox.timers.drop((KEEP_TIMER, ""))
-        self._go_on()
+        self._send_due()
 
     def wrote(self, effect: KeepChanged, error: HivedError | None, *, is_current: bool) -> None:
         """Take the result of a write, of this term or an earlier one."""
         self._is_under_way = False
         if self._is_closing:
-            self._go_on()
+            self._send_due()
             return
         if error is not None and is_current and self._wanted is None:
             self._wanted = effect.changed
@@ -148,7 +148,7 @@ class ChangedBindings:
         """Drop everything at the end of a term."""
         self._wanted = None
 
-    def _go_on(self) -> None:
+    def _send_due(self) -> None:
         is_resting = (KEEP_TIMER, "") in self._outbox.timers
         if self._wanted is not None and not self._is_under_way and not is_resting:
             self._outbox.send(KeepChanged(self._wanted))

@@ -288,7 +288,7 @@ class ClusterCache:
             self._end(pod)
             return
         record = record or self.pods.add(meta.uid, meta.name, meta.namespace)
-        was_held, before = record.state is PodState.HELD, _standing(record)
+        was_held, before = record.state is PodState.HELD, _gang_state(record)
         if record.state is not PodState.BINDING:  # what was decided is written, whatever it says since
             record.reading = reading
         record.seen = Seen.of(pod)
@@ -303,7 +303,7 @@ class ClusterCache:
         self._interpret(record, pod, reading)
         if record.gang is not None and is_new and not is_listed:
             self.growth.has_grown(record.gang)
-        if record.gang is not None and before != _standing(record):
+        if record.gang is not None and before != _gang_state(record):
             self.gang_changed(record.gang, was_held)
         self._announcements.observe(record, pod.condition(CONDITION_TYPE))
         if pod.node and record.state is not PodState.BOUND:
@@ -314,7 +314,7 @@ class ClusterCache:
         elif pod.node:
             self.bound.compare(record, reading)
         elif not record.state.has_node and (record.request is None or (was_held and record.state is not PodState.HELD)):
-            self.take_note(record, reading)
+            self.note_waiting(record, reading)
 
     def pod_asked(self, record: PodRecord, pod: AskedPod, reading: Reading) -> None:
         """Take in a pod that kube-scheduler knows in a later version than our watch.
@@ -350,7 +350,7 @@ class ClusterCache:
             self.bound.release(record)
             self._named.remove(record.uid)
             if record.reading is not None:
-                self.take_note(record, record.reading)
+                self.note_waiting(record, record.reading)
 
     def known_pods(self) -> list[str]:
         """The uids of all remembered pods."""
@@ -377,13 +377,12 @@ class ClusterCache:
             record = self.pods.get(uid)
             if record is not None:
                 self._members.read(record, pod, is_changed=True)
-                self._look_again(record)
+                self._read_again(record)
             else:
                 self._members.forget_end(uid)
                 self._members.end(pod, None)
 
-    def _look_again(self, record: PodRecord) -> None:
-        """Read the request of a waiting pod again."""
+    def _read_again(self, record: PodRecord) -> None:
         if self.core is None or record.state.has_node:
             return
         if record.translation.mistake:
@@ -476,9 +475,9 @@ class ClusterCache:
             if is_open or record.is_of_dialect:
                 self._members.read(record, pod)
         elif record.is_of_dialect and not record.state.has_node:
-            self.take_own_words(record)
+            self.use_own_annotation(record)
 
-    def take_own_words(self, record: PodRecord) -> None:
+    def use_own_annotation(self, record: PodRecord) -> None:
         """Take a pod without a node out of its gang: it has hived's annotation from now on."""
         self._members.leave(record)
         self.bound.release(record)
@@ -512,10 +511,10 @@ class ClusterCache:
         for record in self.rounds.reconcile(core, key):
             self.bound.release(record)
 
-    def take_note(self, record: PodRecord, reading: Reading) -> None:
+    def note_waiting(self, record: PodRecord, reading: Reading) -> None:
         """Take in a waiting pod about which kube-scheduler has not asked."""
         if not reading.is_own:
-            self._look_again(record)
+            self._read_again(record)
             return
         if reading.is_pending:
             return
@@ -530,7 +529,7 @@ class ClusterCache:
         if self.core is not None:
             self._retries.appeared(record.uid)
             if request.spec.priority == OPPORTUNISTIC_PRIORITY:
-                for uid in self._named.made_whole(record.uid, request.spec.group):
+                for uid in self._named.waiting_for(record.uid, request.spec.group):
                     self._retries.appeared(uid)
 
     def explained(self, record: PodRecord, reason: str) -> str:
@@ -539,7 +538,7 @@ class ClusterCache:
         return self.devices.explained(reason, vc) if priority > OPPORTUNISTIC_PRIORITY else reason
 
 
-def _standing(record: PodRecord) -> tuple[bool, bool, bool]:
+def _gang_state(record: PodRecord) -> tuple[bool, bool, bool]:
     """The changing state of a pod that its gang counts: held, running, leaving."""
     return record.state is PodState.HELD, record.seen.is_running, record.seen.is_leaving
 

@@ -343,7 +343,6 @@ class HeldJobs:
         return Wanted(asked.pod, self._records(hold, self._slots_left(hold)), asked.offer)
 
     def _slots_left(self, hold: Hold) -> list[int]:
-        """The slots without a pod."""
         left = sizes_of(hold.spec.group.members)
         slots = list(range(len(left)))
         for record in self.placed(hold.job):

@@ -63,7 +63,7 @@ class HeldPods:
         if core.has_group(request.spec.group.name):
             return None
         if record.uid in held.given:
-            self._lose(core, held, "kube-scheduler does not offer the node that a pod was given")
+            self._release_lost(core, held, "kube-scheduler does not offer the node that a pod was given")
             return None
         if not held.has_room_for(request):
             return None
@@ -89,7 +89,7 @@ class HeldPods:
         held = next(iter(found.values()))
         if len(found) > 1 or any(self._of(record) is not held for record in members):
             for one in found.values():
-                self._lose(core, one, "its pods start together with others")
+                self._release_lost(core, one, "its pods start together with others")
             return False
         sizes = Counter(sizes_of([member for part in round_.parts for member in part.request.spec.group.members]))
         if not sizes <= Counter(held.sizes):
@@ -113,7 +113,7 @@ class HeldPods:
         if core is None or not self._jobs.by_key:
             return
         for job in placed:
-            self._give_back_spare(core, job)
+            self._free_spare_slots(core, job)
         is_changed = not self.has_looked(core)
         self.spared(core)
         holds = [one for one in self._jobs.by_key.values() if not one.is_lost]
@@ -121,12 +121,12 @@ class HeldPods:
         for held in holds if is_changed else [one for one in holds if one.given]:
             pods = [self._cache.pods.get(uid) for uid in held.given]
             if any(one is None or not one.state.has_node for one in pods):
-                self._lose(core, held, "a pod has lost the cells that it was given")
+                self._release_lost(core, held, "a pod has lost the cells that it was given")
             held.given = {one.uid: one for one in pods if one is not None and one.state is PodState.BINDING}
             if is_changed and not held.is_lost and not held.is_whole(core):
-                self._lose(core, held, "its cells are needed by others, or bad")
+                self._release_lost(core, held, "its cells are needed by others, or bad")
 
-    def _give_back_spare(self, core: Core, job: JobName) -> None:
+    def _free_spare_slots(self, core: Core, job: JobName) -> None:
         """Free slots of pods placed elsewhere before their job was known."""
         held = self._jobs.of(job)
         if held is None or held.is_lost or held.stand_in is None:
@@ -164,10 +164,10 @@ class HeldPods:
     def _give(self, core: Core, held: Held, takers: Sequence[Taker]) -> bool:
         if held.give(core, takers):
             return True
-        self._lose(core, held, "there are no slots on nodes that kube-scheduler offers")
+        self._release_lost(core, held, "there are no slots on nodes that kube-scheduler offers")
         return False
 
-    def _lose(self, core: Core, held: Held, why: str) -> None:
+    def _release_lost(self, core: Core, held: Held, why: str) -> None:
         held.release(core)
         held.is_lost, held.answer = True, None
         log.warning("cells are held no longer", extra={"fields": {"job": held.hold.key, "reason": why}})

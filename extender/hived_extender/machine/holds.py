@@ -72,7 +72,7 @@ class NoCells(Wait):
 
 
 @dataclass(frozen=True, slots=True)
-class KeptForOthers(Wait):
+class NeededByClaims(Wait):
     """There is room, but earlier claims need it. Nothing is held."""
 
 
@@ -144,7 +144,7 @@ class Holds:
         if has_looked and isinstance(found, Bind):
             self.pods.spared(core)  # it took free cells
         if asked.claims and isinstance(found, Bind) and not self._keeps_room(core, held, asked.claims):
-            return KeptForOthers("its cells are for jobs that come first")
+            return NeededByClaims("its cells are for jobs that come first")
         if isinstance(found, Refused) and hold.spec.priority == OPPORTUNISTIC_PRIORITY:
             return self._without_rules(core, found)
         if isinstance(found, Refused) and self._clear(core, held):
@@ -390,7 +390,7 @@ class Holds:
             if record.gang is not None:
                 self._cache.gang_changed(record.gang, False)
             elif not record.is_of_dialect and record.reading is not None:
-                self._cache.take_note(record, record.reading)
+                self._cache.note_waiting(record, record.reading)
 
     def _state_of(self, held: Held) -> HoldState:
         placed = self._jobs.placed(held.hold.job)

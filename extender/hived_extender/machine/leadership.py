@@ -173,7 +173,6 @@ class Leadership:
         return False
 
     def _list_anew(self, holds: Callable[[], bool]) -> None:
-        """List nodes and pods again, however long that takes."""
         self._service.prepare(LISTING, holds)
         for listed in [reflector.relist() for reflector in self._reflectors]:
             while holds() and not listed.wait(CHECK_INTERVAL_S):

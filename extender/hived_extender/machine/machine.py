@@ -128,7 +128,6 @@ class Machine:
         self._timers = self._by_timer()
 
     def _by_stimulus(self) -> dict[type[Any], Callable[[Any], Any]]:
-        """The handler of each kind of stimulus."""
         return {
             stimuli.NodesListed: lambda one: self.cache.sync_nodes(one.names),
             stimuli.NodeSeen: lambda one: self.cache.node_seen(one.node, is_gone=one.is_gone),
@@ -154,7 +153,6 @@ class Machine:
         }
 
     def _by_timer(self) -> dict[str, Callable[[str, Any], None]]:
-        """The handler of each kind of timer."""
         return {
             **dict.fromkeys(acceptance.TIMERS, self._acceptance.time_came),
             **dict.fromkeys(emptied.TIMERS, self._acceptance.emptied.time_came),

@@ -384,7 +384,6 @@ class Offers:
         return self._told[demands]
 
     def _unmet(self, demands: Demands) -> list[str]:
-        """The selected labels that no node has. Cost O(nodes)."""
         terms = demands.node_terms or ()
         wanted = (*demands.node_selector, *(terms[0].labels if len(terms) == 1 else ()))
         nodes = [node for name in self._names if (node := self._rules.get(name)) is not None]
@@ -583,7 +582,6 @@ class Offers:
 
 
 def _leaf_counts(topology: Topology | None) -> npt.NDArray[np.int32]:
-    """The number of leaf cells of each configured node."""
     if topology is None:
         return np.zeros(0, np.int32)
     arrays = topology.arrays

@@ -210,7 +210,6 @@ class Preemptions:
         return not all(one.seen.preempts for one in (*records, *mates))
 
     def _are_lent(self, decision: Preempt) -> bool:
-        """True if all victims of a decision run on lent cells."""
         found = [self._cache.pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids]
         return all(
             one is not None and self._is_lent(one) for one in self._cache.gangs.leaving_with(filter(None, found))
@@ -278,7 +277,7 @@ class Preemptions:
                 self._announcements.evicting(record, asker)
         fields = {"pod": asker.key, "victims": [record.key for record in records]}
         log.info("victims chosen by Kubernetes' rules", extra={"fields": fields})
-        self._go_on()
+        self._send_due()
         victims = Preempt({node: tuple(uids) for node, uids in sorted(by_node.items())})
         return [victims for _ in requests]
 
@@ -343,7 +342,7 @@ class Preemptions:
                 self._add(record, None, winner=winner)
             else:
                 known.preemptor, known.winner = None, winner
-        self._go_on()
+        self._send_due()
 
     def clear_for(self, core: Core, wanted: Wanted, winner: str) -> bool:
         """Evict opportunistic pods without cells for a job without pods, if it has room then.
@@ -471,7 +470,7 @@ class Preemptions:
     def time_came(self, _: str, uid: str) -> None:
         """Retry a refused eviction."""
         self._ready[uid] = None
-        self._go_on()
+        self._send_due()
 
     def wrote(self, effect: EvictPod, error: HivedError | None, *, is_current: bool) -> None:
         """Take the result of an eviction, of this term or another."""
@@ -487,14 +486,14 @@ class Preemptions:
             victim.is_asked = False  # it was gone before, of which a watch will tell
         elif victim is not None:
             self._try_again(victim, error)
-        self._go_on()
+        self._send_due()
 
     def _ask(self, records: Iterable[PodRecord], preemptor: PodRecord) -> None:
         for record in records:
             if record.uid not in self._victims:
                 self._add(record, preemptor)
                 self._announcements.evicting(record, preemptor)
-        self._go_on()
+        self._send_due()
 
     def _add(
         self,
@@ -510,7 +509,7 @@ class Preemptions:
         if record.seen.is_leaving and record.seen.leaving_s <= self._ceiling_s(record):
             self.left_to_kubelet(record)  # no change of the pod will tell that its time is bounded now
 
-    def _go_on(self) -> None:
+    def _send_due(self) -> None:
         while self._ready and self._under_way < AT_ONCE:
             uid = next(iter(self._ready))
             del self._ready[uid]

@@ -173,7 +173,6 @@ def _whole_group(core: Core, name: str) -> dict[str, Any]:
 
 
 def _leaf_types(core: Core, name: str) -> list[str]:
-    """The types of a group's leaf cells."""
     topology, leaves = core.state.topology, core.state.groups[name].physical
     held = leaves[leaves != NO_CELL]
     _, firsts = np.unique(topology.arrays.chain_level[held], return_index=True)

@@ -102,7 +102,7 @@ class Retries:
         self._being_tried, self._slice_began = set(uids), self.change_count
         return uids
 
-    def take_too(self, uids: Iterable[str]) -> None:
+    def add_alike(self, uids: Iterable[str]) -> None:
         """Add pods that share the fate of one in the slice."""
         for uid in uids:
             self._backlog.pop(uid, None)
@@ -150,7 +150,7 @@ class Wakes:
             self._failed(record.uid)
             return
         self._ready[record.uid] = record.named
-        self._go_on()
+        self._send_due()
 
     def wrote(self, effect: TouchPod, error: HivedError | None) -> None:
         """Take the result of a touch."""
@@ -162,13 +162,13 @@ class Wakes:
             waiting, self._ready = self._ready, {}
             for uid in waiting:
                 self._failed(uid)
-        self._go_on()
+        self._send_due()
 
     def forget_all(self) -> None:
         """Drop all pods at the end of a term."""
         self._ready.clear()
 
-    def _go_on(self) -> None:
+    def _send_due(self) -> None:
         while self._ready and self._under_way < AT_ONCE:
             self._under_way += 1
             self._outbox.send(TouchPod(self._ready.pop(next(iter(self._ready)))))

@@ -212,7 +212,6 @@ class Runner:
                 held.set_result(None)
 
     def _submit(self, effect: Write, term: int) -> None:
-        """Carry out an effect on the pool."""
         self._under_way += 1
         self._pool.submit(self._write_later, effect, term).add_done_callback(tell_failure)
 

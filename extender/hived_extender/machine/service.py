@@ -401,7 +401,7 @@ class Service(Intake):
             return self.machine.cache.devices.shortages()
 
     def draft(self, config_text: str) -> Draft | None:
-        """The recorder of a future state's facts; None without recording."""
+        """A draft of a future state's recording; None without recording."""
         with self.runner.look():
             return None if self._recorder is None else self._recorder.draft(config_text)
 

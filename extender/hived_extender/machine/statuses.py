@@ -50,12 +50,12 @@ class Statuses:
     def changed(self, keys: Iterable[GangKey]) -> None:
         """Note changed gangs."""
         self._todo.update(dict.fromkeys(keys))
-        self._go_on()
+        self._begin_round()
 
     def lead(self, is_leading: bool) -> None:
         """Begin or end a term."""
         self._is_leading = is_leading
-        self._go_on()
+        self._begin_round()
 
     def time_came(self, kind: str, _: str) -> None:
         """Begin the next round, or retry failed gangs."""
@@ -63,7 +63,7 @@ class Statuses:
             self._todo, self._failed = {**self._failed, **self._todo}, {}
         else:
             self._is_busy = False
-        self._go_on()
+        self._begin_round()
 
     def wrote(self, effect: WriteStatuses, changed: Collection[GangKey], failed: Collection[GangKey]) -> None:
         """Take the result of a write: gangs `changed` by others meanwhile, and `failed` ones to retry later."""
@@ -79,7 +79,7 @@ class Statuses:
         else:
             self._outbox.wake_in((TIMER, ""), INTERVAL_S)
 
-    def _go_on(self) -> None:
+    def _begin_round(self) -> None:
         if not self._is_leading:
             self._forget_gone()
         elif self._todo and not self._is_busy:
@@ -89,7 +89,6 @@ class Statuses:
                 self._send()
 
     def _send(self) -> None:
-        """Send the next part of the round."""
         keys = [self._round.popleft() for _ in range(min(len(self._round), AT_ONCE))]
         states = {key: self._state_of(key) for key in keys}
         for key, state in states.items():

@@ -48,7 +48,7 @@ class Terms:
             if record is not None:
                 self._cache.bound.account(core, record)
         self._cache.devices.begin(core, self._spec, self._cache.interpreter.rules)
-        self._cache.bound.promises.keep_all(core)
+        self._cache.bound.promises.place_all(core)
         for record in self._cache.pods.without_node():
             # The last leader, or this replica while fencing, may have refused it.
             record.is_asked = True

@@ -382,7 +382,7 @@ class Verbs:
         """The way to try a waiting pod. Raises UserError if it is refused."""
         if reading.is_own or not record.is_of_dialect:
             if record.is_of_dialect:  # kube-scheduler knows of the change before our watch does
-                self._cache.take_own_words(record)
+                self._cache.use_own_annotation(record)
             record.reading = reading  # what is decided is decided of this text
             return Alone(self._cache.bound.own_request(record, reading))
         if record.offer.is_doubted and phase is Phase.FILTERING:
@@ -394,14 +394,14 @@ class Verbs:
     def _answer_cleared(self, record: PodRecord, args: FilterArgs) -> FilterResult:
         """All nodes for a pod without cells, unless its gang must wait."""
         self._acceptance.starts.has_asked(record)
-        if why := self._acceptance.starts.puts_off(record):
+        if why := self._acceptance.starts.refusal_for_now(record):
             return FilterResult(failed_nodes={WAITING_KEY: why})
         return FilterResult(node_names=args.offered())
 
     def _answer_binding(self, record: PodRecord) -> FilterResult:
         """The node of a placed pod, if kube-scheduler offers it now, unless its gang must wait."""
         node = record.place.node
-        if why := self._acceptance.starts.puts_off(record):
+        if why := self._acceptance.starts.refusal_for_now(record):
             return FilterResult(failed_nodes={WAITING_KEY: why})
         if self._cache.offers.includes(record, node):
             return FilterResult(node_names=[node])

@@ -75,7 +75,7 @@ class WaitingPods:
                 self._cache.rounds.choose(core, record.gang)
             round_ = self._round_of(record)
             mates = round_.members if round_ is not None else (record,)
-            self._retries.take_too(one.uid for one in mates)
+            self._retries.add_alike(one.uid for one in mates)
             done.update(one.uid for one in mates)
             for one in self._could_run(core, record, mates):
                 if any(self._may_make_room(request) for request in self._requests(one)):
@@ -112,7 +112,6 @@ class WaitingPods:
         return decision if self._start(core, asker, round_) else Wait(ROOM_REASON)
 
     def _prepare(self, record: PodRecord, round_: Round) -> None:
-        """Prepare a question to the core for a round."""
         self.gang_notices.watch_time(record)
         for one in round_.members:
             if one.request is not None:
@@ -300,7 +299,6 @@ class WaitingPods:
         return round_.doubted or round_.members
 
     def _round_of(self, record: PodRecord) -> Round | None:
-        """The round of a pod, None if it starts by itself or must wait."""
         round_ = self._cache.gangs.plan(record.gang).round if record.gang is not None else None
         return round_ if round_ is not None and record.uid in round_.uids else None
 

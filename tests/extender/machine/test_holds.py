@@ -14,7 +14,7 @@ from hived.values.errors import UserError
 from hived_extender.jobs.annotations import BIND_INFO, SCHEDULING_SPEC
 from hived_extender.jobs.wire import Node, Pod
 from hived_extender.kube.client import KubeError
-from hived_extender.machine.holds import HeldBind, KeptForOthers, NeedsVictims, NoCells, RoomMade
+from hived_extender.machine.holds import HeldBind, NeededByClaims, NeedsVictims, NoCells, RoomMade
 from hived_extender.machine.stimuli import Claimed, HoldAsked, HoldShrunk, HoldState, Victims
 from hived_extender.recording.operations import STAND_IN
 from tests.extender.machine.small_cluster import NODES, node, node_json, spec_text, to_node
@@ -524,7 +524,7 @@ def test_a_claim_of_a_borrower_has_the_nodes_that_its_own_victims_keep_full() ->
     claim = Claimed(hold("first", pods=2, priority=-1, templates=(template(), template())), (job("j0"), job("j1")))
     cluster.drop("j0-0")
     kept = cluster.tell(HoldAsked(hold("second", pods=1, priority=-1, templates=(template(),)), (claim,)))
-    assert isinstance(kept, KeptForOthers)
+    assert isinstance(kept, NeededByClaims)
 
 
 def test_a_claim_has_the_nodes_that_its_own_victims_keep_full() -> None:
@@ -532,13 +532,13 @@ def test_a_claim_has_the_nodes_that_its_own_victims_keep_full() -> None:
     claim = Claimed(hold("first", pods=2, templates=(template(), template())), (job("j0"), job("j1")))
     cluster.drop("j0-0")
     kept = cluster.tell(HoldAsked(hold("second", pods=1, priority=-1, templates=(template(),)), (claim,)))
-    assert isinstance(kept, KeptForOthers)
+    assert isinstance(kept, NeededByClaims)
 
 
 def test_all_opportunistic_work_leaves_for_a_claim_that_takes_lent_cells() -> None:
     cluster = borrowing("j0", "j1", "j2")
     small = hold("small", pods=1)
-    for takes_lent, answer in ((False, HeldBind), (True, KeptForOthers)):
+    for takes_lent, answer in ((False, HeldBind), (True, NeededByClaims)):
         claim = Claimed(hold("large", pods=2), (), takes_lent)
         assert isinstance(cluster.tell(HoldAsked(small, (claim,))), answer)
         cluster.drop_hold("small")

@@ -158,7 +158,7 @@ def test_a_pod_tried_with_another_is_not_tried_by_itself(trying: Trying) -> None
     trying.outbox.timers.pop_due(DELAY_S)
     trying.retries.time_came(*SWEEP)
     trying.begin()
-    trying.retries.take_too(["p6", "p7"])
+    trying.retries.add_alike(["p6", "p7"])
     trying.end()
     trying.begin()
     assert trying.tried == ["p0", "p1", "p2", "p3", "p4", "p5"]
@@ -169,7 +169,7 @@ def test_a_pod_tried_with_another_is_tried_again_after_the_next_change(trying: T
     trying.outbox.timers.pop_due(DELAY_S)
     trying.retries.time_came(*SWEEP)
     trying.begin()
-    trying.retries.take_too(["p4"])
+    trying.retries.add_alike(["p4"])
     trying.end()
     trying.retries.room_made()
     trying.pass_time(60)

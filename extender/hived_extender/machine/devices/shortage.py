@@ -115,10 +115,10 @@ def losses_of(
     offers = {}
     for resource in dict.fromkeys(share.kind.resource for share in shares):
         own = [share for share in shares if share.kind.resource == resource]
-        offers[resource] = _miss(own, facts, classes, is_reported)
+        offers[resource] = _subtract_missing(own, facts, classes, is_reported)
         if own[0].kind.foreign is not Foreign.IGNORE:
-            _request(own, resource, facts, holds)
-    _claim([share for share in shares if share.kind.foreign is not Foreign.IGNORE], facts, holds)
+            _subtract_requested(own, resource, facts, holds)
+    _subtract_claimed([share for share in shares if share.kind.foreign is not Foreign.IGNORE], facts, holds)
     return [_loss(node, share, offers[share.kind.resource]) for share in shares if share.left < share.room]
 
 
@@ -146,7 +146,7 @@ def _loss(node: str, share: _Share, offer: tuple[int, int]) -> Loss:
     )
 
 
-def _miss(
+def _subtract_missing(
     shares: Sequence[_Share],
     facts: NodeDevices,
     classes: Mapping[str, Selector],
@@ -159,7 +159,7 @@ def _miss(
         devices = _published(device_class, facts, classes)
         if devices is not None:
             own = [share for share in shares if share.kind.device_class == device_class]
-            unhealthy += sum(_lose(own, device.index) for device in devices if not device.is_healthy)
+            unhealthy += sum(_subtract_unhealthy(own, device.index) for device in devices if not device.is_healthy)
             healthy.append(sum(device.is_healthy for device in devices))
     listed = (facts.allocatable or {}).get(shares[0].kind.resource)
     if listed:
@@ -176,7 +176,7 @@ def _miss(
     return min(offered, configured), configured
 
 
-def _lose(shares: Sequence[_Share], index: int) -> int:
+def _subtract_unhealthy(shares: Sequence[_Share], index: int) -> int:
     """Subtract a device that its driver calls unhealthy; returns the number lost."""
     if any(index in share.known for share in shares):
         return 0
@@ -192,7 +192,7 @@ def _lose(shares: Sequence[_Share], index: int) -> int:
     return 0
 
 
-def _request(shares: Sequence[_Share], resource: str, facts: NodeDevices, holds: Holds) -> None:
+def _subtract_requested(shares: Sequence[_Share], resource: str, facts: NodeDevices, holds: Holds) -> None:
     """Subtract devices requested by pods without cells, until none are left."""
     for pod in sorted(facts.pods.values(), key=lambda each: (each.namespace, each.name, each.uid)):
         if not any(share.left for share in shares):
@@ -204,7 +204,7 @@ def _request(shares: Sequence[_Share], resource: str, facts: NodeDevices, holds:
                 share.used.append(Used(pod.key, part, ((pod.uid, pod.namespace, pod.name),)))
 
 
-def _claim(shares: Sequence[_Share], facts: NodeDevices, holds: Holds) -> None:
+def _subtract_claimed(shares: Sequence[_Share], facts: NodeDevices, holds: Holds) -> None:
     """Subtract devices of claims without pods that have cells; a device of several claims counts once."""
     seen: set[tuple[str, str, str]] = set()
     for _, claim in sorted(facts.claims.items()):

@@ -181,7 +181,7 @@ class NamedGroups:
         has = f"has {there} of its {wanted} pods"
         return f"affinity group {group.name} is opportunistic and {has}: it waits for the others"
 
-    def made_whole(self, uid: str, group: GroupSpec) -> list[str]:
+    def waiting_for(self, uid: str, group: GroupSpec) -> list[str]:
         """The uids of pods that waited for this one, the last of its group."""
         if _count(group) == 1 or self.missing(group):
             return []

@@ -55,7 +55,7 @@ class Promises:
         """Forget the place of a pod that is bound or gone."""
         self._places.pop(uid, None)
 
-    def keep_all(self, core: Core) -> None:
+    def place_all(self, core: Core) -> None:
         """Give the waiting pods their places, if still free."""
         self._places = {uid: one for uid, one in self._places.items() if self._pods.get(uid) is not None}
         for record in self._pods.without_node():

@@ -169,7 +169,7 @@ class Rounds:
         else:
             found = [core.decide(asked.pod, phase, asked.offer, commit=False) for asked in asks]
         if any(isinstance(one, Wait) and not one.is_emptied for one in found):
-            self._take_back(core, [asked.pod for asked in asks])
+            self._cancel_reservations(core, [asked.pod for asked in asks])
         elif phase is Phase.PREEMPTING and len(asks) > 1:
             found = [
                 core.decide(asked.pod, phase, asked.offer, commit=False) if isinstance(one, Preempt) else one
@@ -215,7 +215,7 @@ class Rounds:
 
     def has_started(self, core: Core, round_: Round) -> None:
         """Handle a started round: pods without cells are cleared, and nothing stays reserved."""
-        self._take_back(core, [part.request for part in round_.parts])
+        self._cancel_reservations(core, [part.request for part in round_.parts])
         for record in round_.members:
             if (ask := record.ask) is not None and not ask.leaf_cell_count:
                 self._pods.move(record, PodState.CLEARED)
@@ -241,7 +241,7 @@ class Rounds:
         wanted = [part.request for part in plan.round.parts] if plan.round is not None else []
         for of, request in list(self._told.values()):
             if of in plan.keys and request not in wanted:
-                self._take_back(core, [request])
+                self._cancel_reservations(core, [request])
         if not (plan.refusal or plan.forming or plan.round):
             return []
         waiting = [self._alone.pop(uid) for uid, one in list(self._alone.items()) if one.gang in plan.keys]
@@ -294,7 +294,7 @@ class Rounds:
         for record, request in zip(part.members, pods, strict=True):
             self._pods.place(record, request, core.bind_info_of(request.spec.group.name))
 
-    def _take_back(self, core: Core, requests: Iterable[PodRequest]) -> None:
+    def _cancel_reservations(self, core: Core, requests: Iterable[PodRequest]) -> None:
         for request in requests:
             if self._told.pop(request.spec.group.name, None) is not None:
                 core.delete(request)

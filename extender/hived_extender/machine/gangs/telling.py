@@ -90,7 +90,6 @@ def _limit(staying: list[PodRecord], minimum: int) -> GangLimit:
 
 
 def _groups(records: Iterable[PodRecord]) -> list[str]:
-    """The groups of pods with cells."""
     return [
         record.request.spec.group.name
         for record in records

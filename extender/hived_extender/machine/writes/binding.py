@@ -133,7 +133,6 @@ def touch(kube: KubeClient, name: PodName) -> Pod | None:
 
 
 def _mark(kube: KubeClient, name: PodName, where: str) -> Pod:
-    """Write the time into the pod's annotations or labels."""
     now = time.time()
     moment = time.strftime("%Y-%m-%dT%H-%M-%S", time.gmtime(now)) + f".{int(now % 1 * 1e6):06d}Z"
     # The uid protects a later pod of the same name.
