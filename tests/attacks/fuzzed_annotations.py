@@ -63,7 +63,7 @@ class _Readers:
         return {
             "describe": lambda: table.describe(pod, NoObjects()),
             "resolve": lambda: self._resolver.resolve(pod, None),
-            "demands": lambda: self._demands.read(pod),
+            "demands": lambda: self._demands.read_pod(pod),
             "devices": lambda: use_of(pod),
             "admit": lambda: review(self._admission, json.dumps(asked).encode()),
         }

@@ -158,7 +158,7 @@ class MachineRun(Surroundings):
 
     def _ask(self, pod: Json, offered: list[str]) -> Any:
         args = filter_args(pod, offered)
-        answer = self.machines.tell(FilterAsked(args, self.texts.read(args.pod.metadata)))
+        answer = self.machines.tell(FilterAsked(args, self.texts.read_annotations(args.pod.metadata)))
         uid = pod["metadata"]["uid"]
         if isinstance(answer, FilterResult) and answer.node_names:
             self._answers[uid] = self.choices.pick(list(answer.node_names))
@@ -194,7 +194,7 @@ class MachineRun(Surroundings):
             return ""
         pod = self.api.pods[self.choices.pick(self.unbound())]
         args, before, count = filter_args(pod, list(self.nodes)), snapshot(core.state), len(self.machines.sent)
-        asked = FilterAsked(args, self.texts.read(args.pod.metadata), tentatively=True)
+        asked = FilterAsked(args, self.texts.read_annotations(args.pod.metadata), tentatively=True)
         answer = self.machines.tell(asked)
         if snapshot(core.state) != before or len(self.machines.sent) != count:
             raise Broken(f"{pod['metadata']['name']} was asked about tentatively, and something has changed")
@@ -207,7 +207,7 @@ class MachineRun(Surroundings):
             return ""
         pod = self.choices.pick(pods)
         args = preempt_args(pod, self.choices.subset(list(self.nodes), 80))
-        answer = self.machines.tell(PreemptAsked(args, self.texts.read(args.pod.metadata)))
+        answer = self.machines.tell(PreemptAsked(args, self.texts.read_annotations(args.pod.metadata)))
         for victims in getattr(answer, "node_name_to_meta_victims", {}).values():
             for victim in victims.pods:
                 self._evict(victim.uid)

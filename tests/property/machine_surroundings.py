@@ -111,7 +111,7 @@ class Surroundings:
 
     def tell_pod(self, pod: Pod, *, is_listed: bool = False) -> None:
         """A pod is seen."""
-        self.machines.tell(PodSeen(pod, self.texts.read(pod.metadata, node=pod.node, pod=pod), is_listed))
+        self.machines.tell(PodSeen(pod, self.texts.read_annotations(pod.metadata, node=pod.node, pod=pod), is_listed))
 
     def node(self, name: str) -> Node:
         """A node as it is now."""
@@ -141,7 +141,7 @@ class Surroundings:
             record = self.machine.cache.pods.get(uid)
             if record is not None and record.place.node:
                 meta = PodMetadata(record.name, record.namespace, uid, annotations=dict(annotations))
-                found[uid] = self.texts.read(meta, node=record.place.node)
+                found[uid] = self.texts.read_annotations(meta, node=record.place.node)
         return found
 
     def configure(self, configuration: Configuration) -> str:

@@ -166,7 +166,7 @@ class Capacity(msgspec.Struct, frozen=True):
 
     @property
     def leaf_types(self) -> set[str]:
-        """Every leaf cell type, those of the pinned cells included."""
+        """Every leaf cell type, also of pinned cells."""
         return set(self.by_type) | {leaf_type for leaf_type, _ in self.pinned.values()}
 
     def largest(self) -> int:

@@ -284,7 +284,7 @@ _FLAG_KEYS = frozenset({"gangReleaseEnable", "lazyPreemptionEnable", "ignoreK8sS
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Characters and nodes, those of aliases counted each time; an honest annotation has a few dozen."""
+    """Characters and nodes, aliases counted each time; an honest annotation has a few dozen."""
 
     size: int
     nodes: int

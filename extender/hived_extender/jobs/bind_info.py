@@ -463,7 +463,7 @@ class Prover:
 
 
 def _written(annotations: Mapping[str, str]) -> Proof:
-    """The proof in a pod's annotations, which nobody has checked yet. Earlier versions wrote none."""
+    """The unchecked proof in a pod's annotations. Earlier versions wrote none."""
     try:
         return _proof_decoder.decode(annotations.get(PROOF, "")[:_PROOF_LIMIT])
     except (ValueError, RecursionError):

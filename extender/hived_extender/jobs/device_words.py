@@ -77,7 +77,7 @@ class DeviceWords:
         return {**changed, "env": [each for each in changed["env"] if each["name"] not in own]} if own else changed
 
     def reads_cells(self, container: Mapping[str, Any]) -> bool:
-        """Does a variable name the devices of the pod's cells already, as those of OpenPAI jobs do?"""
+        """Does a variable name the devices of the pod's cells already, as in OpenPAI jobs?"""
         return any(_names_cells(each) for each in _variables(container) if each.name in self._all)
 
     def kept(self, container: Mapping[str, Any], replaced: list[str]) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class DeviceWords:
         return {name for name in self._of(container) if name in named or container.get("envFrom")}
 
     def _of(self, container: Mapping[str, Any]) -> tuple[str, ...]:
-        """All variables, with those of makers that no leaf cell is of if it has them: nodes may have their devices."""
+        """All variables, also of makers without a leaf cell if the container has them: nodes may have their devices."""
         named = {each.name for each in _variables(container)}
         return tuple(dict.fromkeys((*self._all, *(word for word in VENDOR_WORDS.values() if word in named))))
 

@@ -1,4 +1,4 @@
-"""Which pods are ours, and the requests of those that do not use HiveD's own annotation."""
+"""Decides which pods are ours, and reads their asks, by the rules of one configuration."""
 
 from collections.abc import Iterable, Mapping
 
@@ -14,7 +14,7 @@ from hived_extender.jobs.wire import Pod
 
 
 class AccessRefused(UserError):
-    """The configuration does not allow the namespace of a pod what the pod asks for."""
+    """The namespace of a pod may not have what the pod asks for."""
 
 
 class Interpreter:
@@ -38,7 +38,7 @@ class Interpreter:
         self._serves_every_name = serves_every_name
 
     def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
-        """Read pods by another configuration from now on."""
+        """Uses another configuration from now on."""
         self.rules = rules
         self.virtual_clusters = frozenset(cluster.virtual_clusters)
         self.cell_amounts = CellAmounts(cluster, rules)
@@ -72,7 +72,7 @@ class Interpreter:
         return self._resolver.asks_for_devices(pod)
 
     def is_opportunistic(self, pod: Pod) -> bool:
-        """Does a pod that names our scheduler, whether ours or not, ask for opportunistic priority?"""
+        """Does a pod that names our scheduler ask for opportunistic priority? It need not be ours."""
         if pod.spec is None or not self.serves(pod.spec.scheduler_name or ""):
             return False
         try:
@@ -85,11 +85,11 @@ class Interpreter:
         return self._serves_every_name or scheduler_name in self._names
 
     def describe(self, pod: Pod) -> Description | None:
-        """Its gang and wishes, None if it has none. Raises UserError if they cannot be made out."""
+        """The gang and wishes of a pod, None if it has none. Raises UserError."""
         return table.describe(pod, self._objects)
 
     def ask(self, pod: Pod, description: Description | None) -> Ask:
-        """The request of a pod. Raises UserError, which says what to set, where that is open."""
+        """The ask of a pod. Raises UserError, which names the field to set, if something is open."""
         return self._resolver.resolve(pod, description)
 
     def check_devices(self, asked: Iterable[tuple[str, float]], spec: PodSpec) -> None:
@@ -97,7 +97,7 @@ class Interpreter:
         self._resolver.check_devices(asked, spec.leaf_cell_type, spec.leaf_cell_count)
 
     def own_spec(self, pod: Pod) -> PodSpec:
-        """Reads HiveD's annotation of a pod template. Raises UserError, also for devices beyond its cells."""
+        """The content of HiveD's own annotation. Raises UserError, also for devices beyond its cells."""
         spec = read_spec(pod.annotations[SCHEDULING_SPEC])
         self.check_devices(all_requested(pod, self.devices).items(), spec)
         return spec

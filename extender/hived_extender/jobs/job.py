@@ -81,7 +81,7 @@ def uid_of(key: str) -> str:
 
 
 class JobState(Enum):
-    """How far a job has come by its own status."""
+    """The state of a job by its own status."""
 
     HELD = "held"  # suspended, and no pod of it is left
     LEAVING = "leaving"  # suspended, while pods of it still end
@@ -96,7 +96,7 @@ class JobState(Enum):
 
 
 class Role(msgspec.Struct, frozen=True):
-    """`count` pods of one template at a time, of which `least` have to start together with those of others.
+    """`count` pods of one template at a time, of which `least` have to start together with pods of other roles.
 
     `template` is a PodTemplateSpec as JSON, not to be changed.
     """
@@ -119,8 +119,8 @@ class Job(msgspec.Struct, frozen=True):
     manager : the job object that made this one, None if none of the table did: it has no turn of its own
     roles_in : the object that has the roles, once its controller has made it; None if they are in the job itself
     owner : the object with which its QueueUnit goes, None for the job object
-    comes_back : may it be called back, and wait again?
-    grows : may it have more pods than it was let go with? These get cells as if it were in no queue
+    comes_back : may it be suspended, and requeued?
+    grows : may it have more pods than at its start? These get cells as if it were in no queue
     """
 
     ref: JobRef
@@ -156,7 +156,7 @@ class PodKind(msgspec.Struct, frozen=True):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """All that a choice of pods depends on."""
+        """The fields that a choice of pods depends on."""
         return self.count, self.least, self.leaf_count
 
 
@@ -172,10 +172,10 @@ class Minimum(msgspec.Struct, frozen=True):
 
     @property
     def total(self) -> int:
-        """How many pods there are."""
+        """The number of pods."""
         return sum(kind.count for kind in self.kinds)
 
     @property
     def shape(self) -> tuple[int, tuple[tuple[int, int, int], ...]]:
-        """All that a choice of pods depends on."""
+        """The fields that a choice of pods depends on."""
         return self.count, tuple(kind.shape for kind in self.kinds)

@@ -110,7 +110,7 @@ class KnownLabels(Mapping[str, Mapping[str, str]]):
         raise KeyError(namespace)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(())  # nobody can name all of them
+        return iter(())  # the function cannot list them
 
     def __len__(self) -> int:
         return 0

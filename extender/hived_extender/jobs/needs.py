@@ -26,17 +26,17 @@ from hived_extender.jobs.wire import Pod, PodMetadata
 
 
 class Need(msgspec.Struct, frozen=True):
-    """What a job asks for.
+    """The cells, amounts and limits that a job asks for.
 
     Attributes
     ----------
     spec : the whole gang as one affinity group, named as the key of the job: VC, priority, members by size, cells
     request : amounts by resource of all its pods at once, in base units: cores, bytes, devices
     user : its owner
-    is_preemptible : may it run on borrowed cells that are taken back
-    limit_s : how long a run lasts at the most, None if nobody says
+    is_preemptible : may it run on borrowed cells, from which it is preempted
+    limit_s : the longest run, None if none is declared
     pods : for each member of the group, in its order, the first pod of each role of that size with its number of pods
-    minimum : with which pods it may start, None for all
+    minimum : the pods with which it may start, None for all
     has_others : has it pods without cells too, such as initializers, which may come long before the others?
     """
 

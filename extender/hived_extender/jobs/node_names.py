@@ -37,7 +37,7 @@ _names_decoder = msgspec.json.Decoder(list[str])
 class NodeNames:
     """Turns lists of node names, still JSON, into masks over the configured nodes.
 
-    kube-scheduler mostly sends the list of the call before, or one of two lists in turn. So the last few are kept and
+    kube-scheduler mostly sends the list of the call before, or alternates between two. So the last few are kept and
     recognised by their bytes.
     """
 
@@ -54,7 +54,7 @@ class NodeNames:
         enter_names(self._words, self._first, self._slots)
 
     def mask(self, raw: msgspec.Raw) -> Mask | None:
-        """Which configured nodes the list names: bool, shape (node_count,), read-only; None means all of them.
+        """The configured nodes that the list names: bool, shape (node_count,), read-only; None means all of them.
 
         Raises UserError if it is no list of strings. Cost: a comparison of bytes if the list is among the last few,
         else O(length).
@@ -70,8 +70,7 @@ class NodeNames:
 
     def _marked(self, data: bytes) -> Mask | None:
         """The nodes that a list of plain names has, found by the kernel; None for any other text. Cost O(length)."""
-        # Nobody writes to a mask, yet it is not made read-only: that is another type to numba, and the kernel is there
-        # for one type.
+        # The mask is not made read-only, as that is another type to numba, and the kernel exists for one type.
         found = np.zeros(len(self._node_index), np.bool_)
         is_list = mark_names(np.frombuffer(data, np.uint8), self._words, self._first, self._slots, found)
         return found if is_list else None
@@ -266,5 +265,5 @@ def _mixed(digest: np.uint64, word: np.uint64) -> np.uint64:
 
 @kernel
 def _home(digest: np.uint64, slots: IntArray) -> int:
-    """Where a name's place is looked for first. Middle bits of a product depend on most bits of its factors."""
+    """The first slot to look for a name. Middle bits of a product depend on most bits of its factors."""
     return int(np.int64(((digest ^ (digest >> _HALF)) >> np.uint64(8)) & np.uint64(len(slots) - 1)))

@@ -1,6 +1,6 @@
 """The objects that pods name as their gang: PodGroups and Workloads, of every kind that the API server has.
 
-A reader of an object gets the last word of the watch. Changes can be read before anybody is told of them.
+A reader gets the latest version of an object that the watch delivered, even before listeners are called.
 """
 
 import threading
@@ -17,12 +17,12 @@ Object = dict[str, Any]
 
 
 class Objects:
-    """See the module. Any thread may read at any time; nothing is there before `start`."""
+    """Follows the objects. Any thread may read at any time; none is known before `start`."""
 
     def __init__(self, kube: KubeClient, metrics: Metrics) -> None:
         self._on_change: Callable[[ObjectRef], None] = lambda ref: None
         self._objects: dict[ObjectRef, Object] = {}
-        self._lock = threading.Lock()  # for changes of these; never held while anybody is told of one
+        self._lock = threading.Lock()  # for changes of these; never held during a call of `_on_change`
         self._kinds = OptionalKinds(kube, metrics, OBJECTS, self, "gang objects")
 
     def get(self, kind: str, namespace: str, name: str, /) -> Mapping[str, Any] | None:
@@ -34,9 +34,7 @@ class Objects:
         return self._kinds.path(lambda one: one.name == kind)
 
     def start(self, on_change: Callable[[ObjectRef], None]) -> None:
-        """Begin to follow. `on_change` is told of every object that comes, goes or means something else than before:
-        its status has no meaning.
-        """
+        """Begins to follow. `on_change` is called for each object that comes, goes or changes beyond its status."""
         self._on_change = on_change
         self._kinds.start()
 

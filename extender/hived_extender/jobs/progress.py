@@ -1,15 +1,13 @@
-"""How far a pod has come, and what its owner says: its start, its last checkpoint, its limit, and leave to move it.
+"""The progress of a pod: its start, its last checkpoint, its declared limit, and permission to move it.
 
 The start is what the kubelet reports, not before the API server has created the pod. The rest are annotations that
-owners may set while the pod runs, so they are untrusted: a mistake in one is said and the annotation is ignored. A
-checkpoint cannot be later than now, but for clocks that differ a little. Reading takes microseconds, whatever the text.
+owners may set while the pod runs. So they are untrusted: a malformed one is reported and ignored. A checkpoint cannot
+be later than now, but for clocks that differ a little. Reading takes microseconds, whatever the text.
 
-How long a pod runs at the most, by its own declaration: for forecasts of when waiting jobs start.
-
-`spec.activeDeadlineSeconds` is enforced by the kubelet, and counts from the pod's start. The annotation
-`expected-duration` is the owner's word. Limits in the words of others are read as well: the time limit of Slinky's
-slurm-bridge, in Slurm's forms, and the label by which Kueue ends a workload. OpenPAI's job protocol has no field for
-it. The least limit counts. Anybody may have written them, so a mistake is said and that limit is ignored.
+The least of several limits counts, for forecasts of starts (rule 24.8). The kubelet enforces
+`spec.activeDeadlineSeconds` from the pod's start. `expected-duration` is the owner's own annotation. Limits of others
+are read as well: the time limit of Slinky's slurm-bridge, in Slurm's forms, and the label by which Kueue ends a
+workload.
 """
 
 import math
@@ -26,7 +24,7 @@ from hived_extender.jobs.wire import Pod
 from hived_extender.kube.clocks import timestamp
 
 EXPECTED_DURATION = PREFIX + "expected-duration"
-"""How long the pod runs at the most: `90m`, `1h30m`, `2d`, or a form of Slurm's such as `1-12:00:00`."""
+"""The longest run of the pod: `90m`, `1h30m`, `2d`, or a form of Slurm's such as `1-12:00:00`."""
 
 SLURM_LIMITS = ("slinky.slurm.net/timelimit", "slurmjob.slinky.slurm.net/timelimit")
 """Annotations of slurm-bridge, a time limit as for `sbatch --time`."""
@@ -50,7 +48,7 @@ _ENDLESS = ("INFINITE", "UNLIMITED")
 
 
 def declared_limit(pod: Pod) -> tuple[float | None, tuple[str, ...]]:
-    """Seconds from its start that a pod runs at the most, None if nobody says; and the limits that are ignored."""
+    """(longest run of a pod in seconds, None if none is declared; messages about ignored limits)."""
     deadline = pod.spec.active_deadline_seconds if pod.spec is not None else None
     limits = [float(deadline)] if deadline is not None and deadline > 0 else []
     mistakes: list[str] = []
@@ -138,16 +136,16 @@ def _shown_limit(text: str) -> str:
 
 
 CHECKPOINTED_AT = PREFIX + "checkpointed-at"
-"""When the pod last saved the work of its group, in RFC 3339: if it has to leave, only the work since then is lost."""
+"""The time of the last checkpoint of the pod's group, in RFC 3339: only later work is lost if it has to leave."""
 
 MAY_MOVE = PREFIX + "may-move"
 """`true`: the pod may be evicted so that it starts anew elsewhere, against fragmentation."""
 
 MOST_AHEAD_S = 60.0
-"""A checkpoint may be so much later than now: the clocks of nodes differ."""
+"""By which a checkpoint may be later than now: the clocks of nodes differ."""
 
 MOST_STARTED_AHEAD_S = 86_400.0
-"""A start may be so much later than now: a node's clock is wrong, and no work is lost until then."""
+"""By which a start may be later than now: a node's clock is wrong, and no work is lost until then."""
 
 LAST_S = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 """Later moments have no text in RFC 3339."""
@@ -160,9 +158,9 @@ _SHOWN = 40
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """All that is known of a pod's progress; `mistakes` has the annotations that are ignored, and why.
+    """The known progress of a pod; `mistakes` are messages about ignored annotations.
 
-    `limit_s` is how long the pod runs at the most by its own declaration, from its start; None if nobody says.
+    `limit_s` is the longest run that the pod declares, from its start; None if it declares none.
     """
 
     times: WorkTimes = WorkTimes()
@@ -226,7 +224,7 @@ def write_time(time_s: float) -> str:
 
 
 def _started_at(text: str | None, created: str | None, now_s: float) -> float | None:
-    """The start of a pod, unknown if it is no time, or far ahead: somebody else than the kubelet may have set it.
+    """The start of a pod; unknown if it is no time, or far ahead, as others than the kubelet may set it.
 
     An early start would protect a pod from being chosen as a victim, so it is not before `created`.
     """

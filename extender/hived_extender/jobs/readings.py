@@ -1,8 +1,8 @@
-"""The annotations of a pod, read before anybody takes the lock.
+"""The annotations of a pod, read before the lock is taken.
 
 Users who may create pods write these texts, so reading takes little time whatever the text. JSON, which hived and
 its tools write, takes microseconds. Other text is read as YAML, for a twentieth of a core at most; what may take longer
-than a millisecond, or comes too often, is read by a thread of its own, a namespace in turn. Until then the pod is not
+than a millisecond, or comes too often, is read by a thread, round-robin over namespaces. Until then the pod is not
 read yet. Outcomes are kept. Signed annotations are read at once: they are JSON. An error is a value here: it is
 raised by whoever needs the answer.
 """
@@ -25,7 +25,7 @@ SHARE = 0.05
 """The share of a core that YAML may take: for short texts of each namespace, and again for all long texts together."""
 
 MOST_PENDING = 256
-"""Pods of a namespace whose texts wait to be read; one more is not read before somebody asks about it again."""
+"""Pods of a namespace whose texts wait to be read; a further one is not read until it is asked about again."""
 
 UNPROVEN = UserError("nothing proves that hived bound it: its devices count as used by others")
 
@@ -80,7 +80,7 @@ class Texts:
         self._thread: threading.Thread | None = None
         self._is_closing = False
 
-    def read(self, meta: PodMetadata, *, node: str = "", pod: Any = None, payer: str = "") -> Reading:
+    def read_annotations(self, meta: PodMetadata, *, node: str = "", pod: Any = None, payer: str = "") -> Reading:
         """The annotations of a pod on `node`; `on_read` gets `pod` if that cannot be made out at once.
 
         `payer` is whose time it takes to read YAML, "" for the pod's namespace.

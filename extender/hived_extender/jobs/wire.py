@@ -1,10 +1,10 @@
-"""Raw JSON stops here: the messages of the extender protocol and the parts of Kubernetes objects that we read.
+"""The messages of the extender protocol, and the parts of Kubernetes objects that we read: raw JSON stops here.
 
 Keys of the extender protocol are Go field names; what kube-scheduler leaves unset arrives as `null`, and what Go leaves
 unset is sent as `null` by us. Decoding knows the exact names only, and tries again without regard to case, as Go does,
 when a message does not fit. The node names of a call, up to tens of thousands, stay undecoded (`node_names`).
 
-A node selector is read where it names one node by its field, as those of DaemonSets and allocated claims do.
+A node selector is read where it names one node by its field, as in pods of DaemonSets and in allocated claims.
 """
 
 from collections.abc import Mapping
@@ -148,7 +148,7 @@ class PodCondition(msgspec.Struct):
 
 
 class PodStatus(msgspec.Struct):
-    """How far a pod has come."""
+    """The status of a pod."""
 
     phase: str | None = None
     conditions: list[PodCondition] | None = None

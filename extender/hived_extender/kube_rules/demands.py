@@ -1,8 +1,7 @@
-"""A pod's demands on nodes and on the pods around it, read once from its spec. Pods of one template share one `Demands`
-object (`reader.py`), which lives as long as somebody keeps it. Of a pod itself, only its namespace and labels are
-kept beside it.
+"""A pod's demands on nodes and on the pods around it, read once for all pods of one template.
 
-Reads the demands of pods, once for all pods of one template.
+These share one `Demands` object, which lives as long as it is referenced. Of each pod, only its namespace and labels
+are kept beside it.
 """
 
 from collections import OrderedDict
@@ -36,7 +35,7 @@ MOST_PARTS = 256
 """Of the rules of a pod: terms, keys and values. Each takes time for all nodes, with the service's lock held."""
 
 MOST_RESOURCES = 128
-"""That a pod may name; of more, those of Kubernetes itself come first."""
+"""Of a pod; if it names more, resources of Kubernetes itself come first."""
 
 TOO_LARGE = "its rules about nodes and other pods have too many parts"
 
@@ -67,7 +66,7 @@ class HostPort(NamedTuple):
     ip: str
 
     def conflicts(self, other: "HostPort") -> bool:
-        """Whether two pods of one node cannot have both."""
+        """Can two pods of one node not have both?"""
         is_same = (self.protocol, self.port) == (other.protocol, other.port)
         return is_same and (self.ip == other.ip or ANY_IP in (self.ip, other.ip))
 
@@ -81,7 +80,7 @@ class PodTerm(NamedTuple):
     namespace_selector: Selector | None
 
     def means_namespace(self, namespace: str, namespace_labels: NamespaceLabels, *, in_doubt: bool = False) -> bool:
-        """Whether it means pods of this namespace; `in_doubt` where its labels are needed and not known."""
+        """Does it mean pods of this namespace? `in_doubt` is the answer if its labels are needed and not known."""
         if namespace in self.namespaces:
             return True
         needs_labels = any(one.key != NAMESPACE_NAME for one in self.namespace_selector or ())
@@ -121,7 +120,7 @@ class Demands(msgspec.Struct, frozen=True, weakref=True):
 
     @property
     def has_neighbour_rules(self) -> bool:
-        """Whether it matters which pods run elsewhere."""
+        """Do other pods matter?"""
         return bool(self.affinity or self.anti_affinity or self.spread)
 
 
@@ -133,13 +132,13 @@ class RuledPod(msgspec.Struct, frozen=True):
     demands: Demands
 
     def is_meant(self, term: PodTerm, namespace_labels: NamespaceLabels, *, in_doubt: bool = False) -> bool:
-        """Whether a term of affinity, its own or another pod's, means this pod."""
+        """Does a term of affinity, its own or another pod's, mean this pod?"""
         return matches(term.selector, self.labels) and term.means_namespace(
             self.namespace, namespace_labels, in_doubt=in_doubt
         )
 
     def is_counted(self, constraint: SpreadConstraint, namespace: str) -> bool:
-        """Whether a spread constraint of a pod in `namespace` counts this pod."""
+        """Does a spread constraint of a pod in `namespace` count this pod?"""
         return self.namespace == namespace and matches(constraint.selector, self.labels)
 
 
@@ -181,7 +180,7 @@ class _PodTermSpec(msgspec.Struct, rename="camel"):
 
     @property
     def size(self) -> int:
-        """How many parts it has."""
+        """The number of its parts."""
         selectors = (self.label_selector, self.namespace_selector)
         keys = (self.namespaces, self.match_label_keys, self.mismatch_label_keys)
         return 1 + sum(each.size for each in selectors if each is not None) + sum(len(each or ()) for each in keys)
@@ -202,7 +201,7 @@ class AffinitySpec(msgspec.Struct, rename="camel"):
 
     @property
     def size(self) -> int:
-        """How many parts it has."""
+        """The number of its parts."""
         of_node = self.node_affinity.required if self.node_affinity else None
         of_pods = [each.required or () for each in (self.pod_affinity, self.pod_anti_affinity) if each is not None]
         terms = (of_node.node_selector_terms if of_node else None) or ()
@@ -223,12 +222,12 @@ class SpreadSpec(msgspec.Struct, rename="camel"):
 
     @property
     def size(self) -> int:
-        """How many parts it has."""
+        """The number of its parts."""
         return 1 + (self.label_selector.size if self.label_selector else 0) + len(self.match_label_keys or ())
 
 
 def demands_of(pod: Pod, *, is_unbounded: bool) -> Demands:
-    """A pod's demands, made anew; see `reader`. Raises UserError as `DemandsReader.read`. Cost: some 20 us."""
+    """A pod's demands, not shared. Raises UserError as `DemandsReader.read_pod`. Cost: some 20 us."""
     spec = pod.spec or PodSpec()
     try:
         affinity = msgspec.convert(spec.affinity or {}, AffinitySpec)
@@ -348,7 +347,7 @@ KEPT_SIZE = 4096
 
 
 class DemandsReader:
-    """Reads pods, and gives equal demands as one object.
+    """Reads pods; equal demands are one object.
 
     A rule of more than MOST_PARTS is left to kube-scheduler, unless the reader `is_unbounded`: it stands in for
     kube-scheduler.
@@ -359,8 +358,8 @@ class DemandsReader:
         self._known: WeakValueDictionary[Demands, Demands] = WeakValueDictionary()
         self._read: OrderedDict[bytes, ref[Demands]] = OrderedDict()  # by all that they were read from
 
-    def read(self, pod: Pod) -> RuledPod:
-        """The pod as the rules see it. Raises UserError if its affinity or its spread constraints cannot be read.
+    def read_pod(self, pod: Pod) -> RuledPod:
+        """The rules' view of a pod. Raises UserError if its affinity or its spread constraints cannot be read.
 
         Cost: 2 us for a pod like one that was read lately, else some 20.
         """
@@ -383,7 +382,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def _source(pod: Pod) -> bytes:
-    """All that the demands of a pod follow from, the same for pods of one template; b"" if that is long.
+    """The parts of a pod that its demands follow from, equal for pods of one template; b"" if they are long.
 
     Volumes have names of their own in each pod, so only their consequence is part of it.
     """

@@ -87,7 +87,7 @@ def mate_rules(pods: Sequence[RuledPod], leaf_counts: Sequence[int], surrounding
 
 
 def _count_terms(templates: Iterable[Demands]) -> int:
-    """How many different terms pods have about others."""
+    """The number of different terms of pods about others."""
     said: set[object] = set()
     for each in templates:
         said.update(each.anti_affinity, each.spread, each.ports, [each.affinity] if each.affinity else ())
@@ -198,7 +198,7 @@ def _is_meant_by_all(pod: RuledPod, terms: Sequence[PodTerm], around: Surroundin
 
 
 def _spread(pods: Sequence[RuledPod], around: Surroundings) -> Iterator[Spread]:
-    """A constraint that means no pod, or, as Kubernetes counts nobody then, every pod keeps nobody apart."""
+    """A constraint whose selector is missing or empty keeps no pods apart: Kubernetes counts no pod for it."""
     said = dict.fromkeys((pod.namespace, pod.demands, each) for pod in pods for each in pod.demands.spread)
     for namespace, demands, constraint in said:
         if not constraint.selector:
@@ -261,12 +261,12 @@ def _shares(
 
 
 def _most_together(leaf_counts: Weights, node_leaf_counts: npt.NDArray[np.int32]) -> npt.NDArray[np.intp]:
-    """How many of the pods each node has leaf cells for, if it takes the smallest ones."""
+    """The number of the smallest pods for which each node has leaf cells."""
     return np.searchsorted(np.cumsum(np.sort(leaf_counts)), node_leaf_counts, side="right")
 
 
 def _room(resource: str, around: Surroundings) -> Weights:
-    """How much of a resource each node has left."""
+    """The amount of a resource that each node has left."""
     used = around.residents.requested(resource, around.nodes.node_count)
     if around.emptied is not None:
         used[around.emptied] = 0

@@ -1,13 +1,11 @@
-"""Why a node can never take a pod, however empty it is: cordon, taints, nodeSelector and affinity, allocatable.
+"""Rules about single nodes: why an empty node cannot take a pod, and which of all nodes can.
 
-The texts are kube-scheduler's own, as in its event FailedScheduling.
+Cordon, taints, nodeSelector, node affinity and allocatable amounts count. The texts are kube-scheduler's own, as in its
+event FailedScheduling. For all nodes at once, a column has the few values of all nodes as numbers: a test runs once for
+each value instead of once for each node.
 
-Which of a few values each node has, as arrays: a test runs once for each value instead of once for each node.
-
-The rules about nodes for all nodes at once: which of them could take a pod, and in which domain of a label each is.
-
-Each node has a row: the configured ones in their order, then others as they are seen. Rows of nodes that are gone
-stay, and count as absent.
+Each node has a row: the configured ones in their order, then others as they are seen. Rows of deleted nodes stay, and
+count as absent.
 """
 
 from collections import OrderedDict
@@ -42,7 +40,7 @@ class Taint(NamedTuple):
     effect: str
 
     def is_borne(self, tolerations: Sequence[Toleration]) -> bool:
-        """Whether one of the tolerations is for this taint."""
+        """Is one of the tolerations for this taint?"""
         return any(self._is_borne(each) for each in tolerations)
 
     def _is_borne(self, toleration: Toleration) -> bool:
@@ -90,8 +88,8 @@ class RuledNode(msgspec.Struct, frozen=True):
     allocatable: tuple[tuple[str, int], ...] | None
 
     @classmethod
-    def read(cls, node: Node) -> "RuledNode":
-        """The node as the rules see it. Texts and amounts that many nodes have in common are kept once."""
+    def of(cls, node: Node) -> "RuledNode":
+        """The rules' view of a node. Texts and amounts that many nodes share are kept once."""
         spec, status = node.spec, node.status
         taints = (spec.taints if spec is not None else None) or ()
         allocatable = status.allocatable if status is not None else None
@@ -106,7 +104,7 @@ class RuledNode(msgspec.Struct, frozen=True):
         )
 
     def matches(self, demands: Demands) -> bool:
-        """Whether nodeSelector and required node affinity allow this node."""
+        """Do nodeSelector and required node affinity allow this node?"""
         return matches(demands.node_selector, self.labels) and node_matches(demands.node_terms, self.name, self.labels)
 
 
@@ -146,12 +144,12 @@ def shortages(
 
 
 def fits_empty(demands: Demands, allocatable: Sequence[tuple[str, int]] | None) -> bool:
-    """Whether a node that no pod runs on has enough of everything."""
+    """Has an empty node enough of everything?"""
     return not any(shortages(demands, allocatable, {}))
 
 
 def amount_of(resource: str, allocatable: Sequence[tuple[str, int]] | None) -> int:
-    """How much a node has of a resource; MOST as long as that is not known."""
+    """The amount of a resource that a node has; MOST while it is not known."""
     if allocatable is None:
         return MOST
     return dict(allocatable).get(resource, 0)
@@ -266,7 +264,7 @@ class NodeRules:
 
     def put(self, node: Node | RuledNode) -> bool:
         """The node is like this now; returns whether anything changed that rules look at."""
-        seen = node if isinstance(node, RuledNode) else RuledNode.read(node)
+        seen = node if isinstance(node, RuledNode) else RuledNode.of(node)
         row = self.row(seen.name)
         if self._nodes[row] == seen:
             return False
@@ -392,7 +390,7 @@ class NodeRules:
         return np.array(amounts, np.int64)[self._allocatable.numbers(self.node_count)]
 
     def most_allocatable(self, resource: str) -> int:
-        """How much of a resource the node has that has most of it; MOST if a node does not say.
+        """The largest amount of a resource that a node has; MOST if a node reports none.
 
         Cost O(nodes) after a change, then O(1).
         """

@@ -1,7 +1,7 @@
-"""The pods that have a node, as the rules between pods see them: the place of each, and the usage of nodes.
+"""The pods that have a node, the usage of nodes, and why a node cannot take a pod beside them.
 
-Why nodes cannot take a pod beside the pods that run: the rules of `nodes`, and host ports, free resources, topology
-spread, affinity and anti-affinity. The order and the texts are kube-scheduler's own.
+Beside the rules of `nodes`, host ports, free resources, topology spread, affinity and anti-affinity count. The order
+and the texts are kube-scheduler's own.
 """
 
 from collections import Counter, OrderedDict
@@ -44,8 +44,8 @@ class Resident(msgspec.Struct, frozen=True):
 class Standing(msgspec.Struct, frozen=True):
     """A pod as kube-scheduler's preemption sees it: its Kubernetes priority, and how long it has to leave.
 
-    Nobody displaces one that `is_static`: its kubelet runs it in any case. One that `is_lent` leaves for any owner of
-    cells, whatever its Kubernetes priority.
+    A static pod is never displaced: its kubelet runs it in any case. A lent one leaves for any owner of cells, whatever
+    its Kubernetes priority.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Standing(msgspec.Struct, frozen=True):
 
 
 class _Usage:
-    """How much of each resource pods request of each node, in `quantities.units`.
+    """The amount of each resource that pods request of each node, in `selectors.units`.
 
     Authors of pods make up names of resources. So memory grows with the requests of pods, not with names times nodes.
     Only the resources asked about last have an array, with an amount for each node.
@@ -122,7 +122,7 @@ class Residents:
         self.repelling: dict[str, Resident] = {}
         """The pods with required anti-affinity by uid; not to be changed."""
         self.repelling_terms: Counter[PodTerm] = Counter()
-        """How many of their terms are equal to each; not to be changed."""
+        """The number of their terms equal to each; not to be changed."""
         self.leaving: dict[str, Resident] = {}
         """The pods that are on their way out, by uid; not to be changed."""
         self.lent: dict[str, Resident] = {}
@@ -132,11 +132,11 @@ class Residents:
         self._used = _Usage(names)
         self._lasting = _Usage(names)  # the same of pods without cells
         self.lasting_changes = 0
-        """How often a pod without cells came or went."""
+        """The number of times that a pod without cells came or went."""
         self.changes = 0
-        """How often any pod came, went or changed."""
+        """The number of times that any pod came, went or changed."""
         self.lent_left = 0
-        """How often a pod without cells that leaves for others went, or changed."""
+        """The number of times that a lent pod went or changed."""
         self.is_supposing = False
 
     def order(self, names: Sequence[str]) -> None:
@@ -270,15 +270,15 @@ class Residents:
                 yield from self.matching(namespace, term.selector)
 
     def used(self, node: str) -> Mapping[str, int]:
-        """How much of each resource the pods of a node request, and how many they are (`pods`)."""
+        """The amount of each resource that the pods of a node request, and their number (`pods`)."""
         return self._used.on(node)
 
     def requested(self, resource: str, node_count: int) -> npt.NDArray[np.int64]:
-        """int64, shape (node_count,): how much of a resource the pods of each configured node request."""
+        """int64, shape (node_count,): the amount of a resource that the pods of each configured node request."""
         return self._used.array(resource, node_count).copy()
 
     def lasting(self, resource: str, node_count: int) -> npt.NDArray[np.int64]:
-        """The same of pods without cells, which nobody makes leave. Not to be changed."""
+        """The same of pods without cells, which are never displaced. Not to be changed."""
         return self._lasting.array(resource, node_count)
 
     def _use(self, resident: Resident, sign: int) -> None:
@@ -347,16 +347,14 @@ def _has_port_conflict(pod: RuledPod, node: str, residents: Residents) -> bool:
 
 
 class _Skew(msgspec.Struct, frozen=True):
-    """How many pods that a constraint counts are in each value of its label, among nodes that count; `own` is 1 if the
-    pod itself is counted.
-    """
+    """The counted pods of a constraint by value of its label, among nodes that count; `own` is 1 if the pod counts."""
 
     constraint: SpreadConstraint
     counts: Mapping[str, int]
     own: int
 
     def allows(self, value: str) -> bool:
-        """Whether the pod may go to a node with this value."""
+        """May the pod go to a node with this value?"""
         has_enough = len(self.counts) >= self.constraint.min_domains
         least = min(self.counts.values(), default=0) if has_enough else 0
         return self.counts.get(value, 0) + self.own - least <= self.constraint.max_skew
@@ -439,7 +437,7 @@ def _skew(pod: RuledPod, constraint: SpreadConstraint, nodes: Nodes, residents: 
         and not (constraint.honors_taints and node.gate.taint_refusal(demands.tolerations))
     }
     counts = dict.fromkeys(counting.values(), 0)
-    if constraint.selector:  # an empty one counts nobody, as in Kubernetes
+    if constraint.selector:  # an empty one counts no pod, as in Kubernetes
         for other in residents.matching(pod.namespace, constraint.selector).values():
             if not other.is_leaving and other.node in counting:
                 counts[counting[other.node]] += 1

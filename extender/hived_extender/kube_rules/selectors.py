@@ -1,8 +1,6 @@
-"""Label selectors and node selectors: their requirements, and whether labels meet them.
+"""Label selectors and node selectors, and amounts of resources as whole numbers, whose sums fit into 64 bits.
 
-A selector is a tuple of requirements, of which all have to hold: the empty one is met by everything, None by nothing.
-
-Amounts of resources as whole numbers, so that sums are quick and fit into 64 bits.
+A selector is a tuple of requirements, of which all have to hold. The empty one is met by everything, None by nothing.
 """
 
 import re
@@ -33,7 +31,7 @@ class Requirement(NamedTuple):
     values: tuple[str, ...] = ()
 
     def holds(self, value: str | None) -> bool:
-        """Whether it holds for a label's value, None if there is no such label. False if the operator is not known."""
+        """Does it hold for a label's value, None if there is no such label? Never for an unknown operator."""
         match self.operator:
             case "In":
                 return value is not None and value in self.values
@@ -87,7 +85,7 @@ class RequirementSpec(msgspec.Struct):
 
     @property
     def size(self) -> int:
-        """How many keys and values it has."""
+        """The number of its keys and values."""
         return 1 + len(self.values or ())
 
     def read(self) -> Requirement:
@@ -103,7 +101,7 @@ class LabelSelectorSpec(msgspec.Struct, rename="camel"):
 
     @property
     def size(self) -> int:
-        """How many keys and values it has."""
+        """The number of its keys and values."""
         return len(self.match_labels or ()) + sum(each.size for each in self.match_expressions or ())
 
     def read(self) -> Selector:
@@ -120,7 +118,7 @@ class NodeTermSpec(msgspec.Struct, rename="camel"):
 
     @property
     def size(self) -> int:
-        """How many keys and values it has, and one for itself."""
+        """The number of its keys and values, and one for itself."""
         return 1 + sum(each.size for said in (self.match_expressions, self.match_fields) for each in said or ())
 
     def read(self) -> NodeTerm | None:
@@ -138,12 +136,12 @@ def of_labels(labels: Mapping[str, str]) -> Selector:
 
 
 def matches(selector: Selector | None, labels: Mapping[str, str]) -> bool:
-    """Whether labels meet all requirements of a selector."""
+    """Do labels meet all requirements of a selector?"""
     return selector is not None and all(each.holds(labels.get(each.key)) for each in selector)
 
 
 def node_matches(terms: Sequence[NodeTerm] | None, name: str, labels: Mapping[str, str]) -> bool:
-    """Whether a node meets one of the terms; None demands nothing."""
+    """Does a node meet one of the terms? None demands nothing."""
     return terms is None or any(
         matches(term.labels, labels) and all(each.holds(name) for each in term.names) for term in terms
     )
@@ -168,7 +166,7 @@ PODS = "pods"
 
 
 def units(resource: str, quantity: str | int | float) -> int:
-    """How much of a resource that is: thousandths of a CPU, else whole units (bytes, devices), rounded up.
+    """A quantity in thousandths of a CPU, else in whole units (bytes, devices), rounded up.
 
     0 for anything that is no quantity, and for texts too long for one that the API server stores; at most MOST.
     """

@@ -100,7 +100,7 @@ class ClusterNodes:
             self._nodes.pop(name, None)
             self.offers.remove(name)
         else:
-            ruled = self._nodes[name] = RuledNode.read(node)
+            ruled = self._nodes[name] = RuledNode.of(node)
             if self.offers.put(ruled) and self._term.core is not None:
                 # kube-scheduler would ask about pods without a node only if they fit.
                 self._retries.room_made()
@@ -298,7 +298,7 @@ class ClusterCache:
         if not pod.node:
             record.writing = record.writing.seen(meta.version)
             with suppress(UserError):  # the API server does not take what cannot be read
-                record.ruled = self._demands.read(pod)
+                record.ruled = self._demands.read_pod(pod)
         is_new = not record.is_of_dialect
         self._interpret(record, pod, reading)
         if record.gang is not None and is_new and not is_listed:
@@ -362,7 +362,7 @@ class ClusterCache:
         record = self.pods.get(pod.metadata.uid)
         if record is not None and record.ruled is not None and record.ruled.labels == pod.labels:
             return record.ruled
-        return self._demands.read(pod)
+        return self._demands.read_pod(pod)
 
     def pod_gone(self, uid: str) -> None:
         """Remove a deleted pod."""

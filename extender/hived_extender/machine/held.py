@@ -384,7 +384,7 @@ class HeldJobs:
             if id(pod) not in records:
                 meta = pod.metadata
                 record = PodRecord(f"{hold.key}#{len(records)}", meta.name, meta.namespace)
-                record.ruled = self._demands.read(pod)
+                record.ruled = self._demands.read_pod(pod)
                 records[id(pod)] = record
         return [records[id(hold.pods[slot])] for slot in slots]
 

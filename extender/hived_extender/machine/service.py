@@ -120,7 +120,7 @@ class Intake:
         """Take in a pod; one that `is_listed` surely exists."""
         for each in self._followers:
             each.seen(pod)
-        reading = self._texts.read(pod.metadata, node=pod.node, pod=pod)
+        reading = self._texts.read_annotations(pod.metadata, node=pod.node, pod=pod)
         self.tell(PodSeen(pod, reading, is_listed))
 
     def pod_gone(self, uid: str) -> None:
@@ -372,7 +372,7 @@ class Service(Intake):
         check_count(pods)
         self.check_leads()
         pods = [self._as_admitted(pod) for pod in pods]
-        readings = [(pod, self._texts.read(pod.metadata, payer=WHAT_IF)) for pod in pods]
+        readings = [(pod, self._texts.read_annotations(pod.metadata, payer=WHAT_IF)) for pod in pods]
         return self.questions.ask(WhatIfAsked(tuple(readings)))
 
     def _as_admitted(self, pod: Pod) -> Pod:
@@ -421,7 +421,7 @@ class Service(Intake):
         known = record.reading if record is not None else None
         if known is not None and known.text == pod.annotations.get(SCHEDULING_SPEC, "") and not known.is_pending:
             return known
-        reading = self._texts.read(meta)
+        reading = self._texts.read_annotations(meta)
         if reading.is_pending and isinstance(reading.spec, UserError):
             raise UnknownPodError(reading.spec.message)
         return reading
@@ -436,7 +436,7 @@ class Service(Intake):
             record = self._pods.get(uid)
             if record is not None and (node := record.place.node):
                 meta = PodMetadata(record.name, record.namespace, uid, annotations=dict(annotations))
-                found[uid] = self._texts.read(meta, node=node)
+                found[uid] = self._texts.read_annotations(meta, node=node)
         return found
 
     @contextmanager

@@ -130,7 +130,7 @@ class WhatIf:
         self._said[record.uid] = self._quotas.read(pod)
         self._pods.hold(record, is_held=pod.is_held)
         try:
-            record.ruled = DemandsReader().read(pod)
+            record.ruled = DemandsReader().read_pod(pod)
             if not self._cache.interpreter.is_ours(pod):
                 self._say(record, "not-ours", "neither its limits nor its schedulerName make it a pod of hived")
             elif pod.node:

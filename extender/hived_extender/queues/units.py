@@ -292,7 +292,7 @@ def _sized_by(need: Need, spec: ClusterSpec) -> str:
     """The CPU or memory for which the pods of a job need more leaf cells than for devices; "" if there is none."""
     only = next(iter(spec.sku_types), "") if len(spec.sku_types) == 1 else ""
     for member, (pod, _) in zip(reversed(need.spec.group.members), reversed(need.pods), strict=False):
-        demands = DemandsReader().read(pod).demands
+        demands = DemandsReader().read_pod(pod).demands
         if found := size_from(need.spec.leaf_cell_type or only, member.leaf_cell_count, demands, spec):
             each = f", {member.leaf_cell_count} of them a pod" if sum(count for _, count in need.pods) > 1 else ""
             return f"{each} for {found}"

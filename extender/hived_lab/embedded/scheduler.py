@@ -193,7 +193,7 @@ class SeenNode:
         node = _read(body, Node)
         conditions = (node.status.conditions if node.status is not None else None) or ()
         is_ready = any(one.type == "Ready" and one.status == "True" for one in conditions)
-        return cls(node.metadata.name, is_ready, RuledNode.read(node))
+        return cls(node.metadata.name, is_ready, RuledNode.of(node))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,7 +225,7 @@ class SeenPod:
         return cls(
             body,
             view,
-            _demands.read(view),
+            _demands.read_pod(view),
             meta.uid,
             f"{meta.namespace}/{meta.name}",
             view.node,

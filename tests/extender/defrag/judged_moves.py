@@ -71,8 +71,8 @@ class JudgedMoves:
             if pod["spec"]["nodeName"] and name not in moving
         }
         reader = DemandsReader()
-        ruled = {name: reader.read(to_pod(pod)) for name, pod in self.cluster.kube.pods.items()}
-        nodes = {name: RuledNode.read(node) for name, node in self.cluster.nodes.items()}
+        ruled = {name: reader.read_pod(to_pod(pod)) for name, pod in self.cluster.kube.pods.items()}
+        nodes = {name: RuledNode.of(node) for name, node in self.cluster.nodes.items()}
         sizes = {**self.sizes, **dict.fromkeys(self.wanted, self.gpus)}
         coming = [*moving, *self.wanted]
         for places in product(self.cluster.names, repeat=len(coming)):

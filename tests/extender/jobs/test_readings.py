@@ -134,11 +134,11 @@ def test_a_text_that_is_slow_to_read_is_read_later_and_once() -> None:
     seen: list[Any] = []
     texts = Texts(Prover(), seen.append)
     text = slow_text(2)
-    first = texts.read(meta(text), pod="pod")
+    first = texts.read_annotations(meta(text), pod="pod")
     assert first.is_pending
     assert isinstance(first.spec, UserError)
     wait_until(lambda: seen == ["pod"])
-    again = texts.read(meta(text, "another"))
+    again = texts.read_annotations(meta(text, "another"))
     assert not again.is_pending
     assert not isinstance(again.spec, UserError)
     assert again.spec.group.name == "g2"
@@ -158,8 +158,8 @@ def test_each_namespace_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readings, "read_spec", gated)
     texts = Texts(Prover(), seen.append)
     for number in range(1000):
-        texts.read(meta(slow_text(number), f"evil-{number}", "evil"), pod=f"evil-{number}")
-    texts.read(meta(slow_text(-1), "honest", "honest"), pod="honest")
+        texts.read_annotations(meta(slow_text(number), f"evil-{number}", "evil"), pod=f"evil-{number}")
+    texts.read_annotations(meta(slow_text(-1), "honest", "honest"), pod="honest")
     assert len(texts._pending["evil"]) <= readings.MOST_PENDING
     gate.set()
     wait_until(lambda: "honest" in seen)
@@ -172,11 +172,12 @@ def test_a_namespace_that_has_much_yaml_takes_its_turn(monkeypatch: pytest.Monke
     seen: list[Any] = []
     texts = Texts(Prover(), seen.append)
     first, second = (
-        texts.read(meta(f"virtualCluster: a\nleafCellNumber: {number}", f"u{number}"), pod=number) for number in (1, 2)
+        texts.read_annotations(meta(f"virtualCluster: a\nleafCellNumber: {number}", f"u{number}"), pod=number)
+        for number in (1, 2)
     )
     assert (first.is_pending, second.is_pending) == (False, True)
-    assert not texts.read(meta(spec_text(), "json")).is_pending
-    assert not texts.read(meta("virtualCluster: a\nleafCellNumber: 3", "other", "other")).is_pending
+    assert not texts.read_annotations(meta(spec_text(), "json")).is_pending
+    assert not texts.read_annotations(meta("virtualCluster: a\nleafCellNumber: 3", "other", "other")).is_pending
     wait_until(lambda: seen == [2])
     texts.close()
 
@@ -207,7 +208,7 @@ def test_of_a_pod_that_changes_again_and_again_the_last_text_is_read(monkeypatch
     monkeypatch.setattr(readings, "read_spec", gated)
     texts = Texts(Prover(), seen.append)
     for number in range(500):
-        texts.read(meta(slow_text(number)), pod=number)
+        texts.read_annotations(meta(slow_text(number)), pod=number)
     gate.set()
     wait_until(lambda: 499 in seen)
     texts.close()

@@ -25,7 +25,9 @@ def make_pod(
     """A pod with one container that has these limits."""
     containers = [{"name": "main", "resources": {"limits": limits or {}}}]
     metadata = {"name": "pod", "namespace": namespace, "labels": labels or {}}
-    return reader.read(msgspec.convert({"metadata": metadata, "spec": {"containers": containers, **(spec or {})}}, Pod))
+    return reader.read_pod(
+        msgspec.convert({"metadata": metadata, "spec": {"containers": containers, **(spec or {})}}, Pod)
+    )
 
 
 def wire_node(name: str = "n0", labels: dict[str, str] | None = None, **fields: Any) -> Node:
@@ -37,7 +39,7 @@ def wire_node(name: str = "n0", labels: dict[str, str] | None = None, **fields: 
 
 def make_node(name: str = "n0", labels: dict[str, str] | None = None, **fields: Any) -> RuledNode:
     """The same, as the rules see it."""
-    return RuledNode.read(wire_node(name, labels, **fields))
+    return RuledNode.of(wire_node(name, labels, **fields))
 
 
 def taint(effect: str = "NoSchedule", key: str = "gpu", value: str = "maintenance") -> dict[str, str]:

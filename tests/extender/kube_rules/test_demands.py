@@ -173,7 +173,7 @@ def test_a_spread_constraint_that_is_only_a_wish_is_left_out() -> None:
 def test_affinity_that_cannot_be_read_is_an_error_that_names_the_pod() -> None:
     pod = msgspec.convert({"metadata": {"name": "p", "namespace": "ns"}, "spec": {"affinity": {"podAffinity": 3}}}, Pod)
     with pytest.raises(UserError, match="of pod ns/p cannot be read: Expected `object"):
-        reader.read(pod)
+        reader.read_pod(pod)
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ VALUES = [str(number) for number in range(MOST_PARTS)]
 def test_rules_of_too_many_parts_are_left_to_kube_scheduler(spec: dict[str, Any]) -> None:
     assert make_pod(spec).demands == Demands(tolerations=(EVERY_TAINT,), beyond=TOO_LARGE)
     pod = msgspec.convert({"metadata": {"name": "p"}, "spec": spec}, Pod)
-    assert not DemandsReader(is_unbounded=True).read(pod).demands.beyond
+    assert not DemandsReader(is_unbounded=True).read_pod(pod).demands.beyond
 
 
 def test_rules_of_just_few_enough_parts_are_read() -> None:

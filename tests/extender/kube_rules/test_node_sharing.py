@@ -13,7 +13,7 @@ def read(name: str) -> RuledNode:
         "spec": {"taints": [{"key": "gpu", "value": "only", "effect": "NoSchedule"}]},
         "status": {"allocatable": {"cpu": "96", "memory": "1Ti"}},
     }
-    return RuledNode.read(msgspec.json.decode(msgspec.json.encode(text), type=Node))
+    return RuledNode.of(msgspec.json.decode(msgspec.json.encode(text), type=Node))
 
 
 def test_nodes_share_the_texts_of_their_labels() -> None:

@@ -23,7 +23,7 @@ def test_pods_of_one_template_are_read_once(monkeypatch: pytest.MonkeyPatch) -> 
     read = demands.demands_of
     monkeypatch.setattr(demands, "demands_of", lambda pod, **options: reads.append(pod) or read(pod, **options))
     own = DemandsReader()
-    kept = [own.read(pod_of_template(number, {}, labels={"index": str(number)})) for number in range(10)]
+    kept = [own.read_pod(pod_of_template(number, {}, labels={"index": str(number)})) for number in range(10)]
     assert len(reads) == 1, kept
 
 
@@ -52,5 +52,5 @@ def test_a_pod_that_differs_from_those_read_before_is_read_by_itself(
     spec: dict[str, Any], meta: dict[str, Any]
 ) -> None:
     own, pod = DemandsReader(), pod_of_template(1, spec, **meta)
-    kept = [own.read(pod_of_template(0, each)) for each in ({}, spec)]
-    assert own.read(pod) == DemandsReader().read(pod), kept
+    kept = [own.read_pod(pod_of_template(0, each)) for each in ({}, spec)]
+    assert own.read_pod(pod) == DemandsReader().read_pod(pod), kept

@@ -154,7 +154,7 @@ class JudgedRooms:
         reader, residents = DemandsReader(), Residents()
         for name, pod in pods.items():
             residents.put(name, pod["spec"]["nodeName"], reader.read(to_pod(pod)))
-        nodes = {name: RuledNode.read(node) for name, node in self.cluster.nodes.items()}
+        nodes = {name: RuledNode.of(node) for name, node in self.cluster.nodes.items()}
         for number, node in order:
             ruled = reader.read(to_pod(self.cluster.kube.pods[self.wanted[number]["name"]]))
             if node in refusals(ruled, nodes, residents, {}):

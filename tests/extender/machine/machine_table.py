@@ -137,7 +137,7 @@ class Table:
         return self._show(to_pod(pod))
 
     def _show(self, pod: Pod) -> str:
-        return self.tell(PodSeen(pod, self._texts.read(pod.metadata, node=pod.node, pod=pod)))
+        return self.tell(PodSeen(pod, self._texts.read_annotations(pod.metadata, node=pod.node, pod=pod)))
 
     def claim(self, name: str) -> None:
         """A pod comes that needs a volume, with which nobody but kube-scheduler can bind it."""
@@ -185,12 +185,12 @@ class Table:
     def filter(self, name: str, *nodes: str) -> str:
         """kube-scheduler asks where a pod can run, and offers these nodes, or all."""
         args = filter_args(self.pods[name], nodes or NODES)
-        return self.tell(FilterAsked(args, self._texts.read(args.pod.metadata)))
+        return self.tell(FilterAsked(args, self._texts.read_annotations(args.pod.metadata)))
 
     def preempt(self, name: str) -> str:
         """kube-scheduler asks who should leave for a pod."""
         args = preempt_args(self.pods[name])
-        return self.tell(PreemptAsked(args, self._texts.read(args.pod.metadata)))
+        return self.tell(PreemptAsked(args, self._texts.read_annotations(args.pod.metadata)))
 
     def bind(self, name: str, node: str = "n0") -> str:
         """kube-scheduler binds a pod."""

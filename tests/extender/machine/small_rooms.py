@@ -135,7 +135,7 @@ class SmallRooms(SmallCluster):
         for other in self.kube.pods.values():
             if other["spec"]["nodeName"]:
                 residents.put(other["metadata"]["uid"], other["spec"]["nodeName"], reader.read(to_pod(other)))
-        nodes = {name: RuledNode.read(node) for name, node in self.nodes.items()}
+        nodes = {name: RuledNode.of(node) for name, node in self.nodes.items()}
         refused = refusals(reader.read(to_pod(pod)), nodes, residents, {})
         return [name for name in self.names if name not in refused and self.has_volume(pod["metadata"]["name"], name)]
 

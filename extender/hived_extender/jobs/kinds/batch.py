@@ -9,7 +9,7 @@ _DIGITS = 10
 
 
 def pods_at_once(spec: Part, status: Part | None = None) -> int:
-    """How many pods of a JobSpec with this status run at a time; at least one, unless `parallelism` is 0.
+    """The number of pods of a JobSpec with this status that run at a time; at least one, unless `parallelism` is 0.
 
     As in Kubernetes' controller, an index that has failed for good gets no pod. A Job without `completions` gets no
     pods once one has succeeded.
@@ -26,7 +26,7 @@ def pods_at_once(spec: Part, status: Part | None = None) -> int:
 
 
 def _count_indexes(text: str) -> int:
-    """How many indexes a text such as "1,3-5" names; 0 if it cannot be read."""
+    """The number of indexes in a text such as "1,3-5"; 0 if it cannot be read."""
     ranges = [part.partition("-") for part in text.split(",") if part]
     if not all(_is_index(first) and (not dash or _is_index(last)) for first, dash, last in ranges):
         return 0

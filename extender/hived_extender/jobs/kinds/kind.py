@@ -30,7 +30,7 @@ LABELS, ANNOTATIONS, EITHER = "label", "annotation", "label, annotation"
 
 
 class Use(Enum):
-    """What becomes of a key."""
+    """The treatment of a key."""
 
     READ = "read"
     IGNORED = "ignored"

@@ -1,10 +1,7 @@
-"""Which virtual cluster backs a quota, and how its `min` fits the cells that the virtual cluster is promised.
+"""The virtual cluster that backs a quota, and the admission of a tree before it is stored.
 
-The admission of an ElasticQuotaTree: all of its rules are checked before it is stored, in the words of `reading`.
-
-Only an object that breaks a rule is refused. A tree that keeps them but is hardly meant gets a warning: a `min` that is
-no sum of cells, or a word that means nothing. A change that leaves the tree as it is passes, so that labels and
-finalizers can be changed.
+Only a tree that breaks a rule is refused. A likely mistake gets a warning: a `min` that is no sum of cells, or a word
+that means nothing. A change that leaves the tree as it is passes, so that labels and finalizers can be changed.
 """
 
 import math
@@ -64,7 +61,7 @@ def cells_of(cluster: ClusterSpec, resources: Mapping[str, str]) -> dict[str, di
 
 
 def fit_warnings(tree: QuotaTree, cluster: ClusterSpec, resources: Mapping[str, str]) -> list[str]:
-    """How a tree does not fit the hardware of a cluster: its root, then its leaves. `resources` as for `cells_of`."""
+    """Warnings where a tree does not fit the cluster: its root, then its leaves. `resources` as for `cells_of`."""
     found = root_warnings(tree, devices_of(cluster, resources))
     return [*found, *leaf_warnings(tree, cluster, resources)]
 
@@ -99,7 +96,7 @@ def _unbacked(tree: QuotaTree, cells: Mapping[str, object]) -> list[str]:
 
 
 def devices_of(cluster: ClusterSpec, resources: Mapping[str, str]) -> dict[str, int]:
-    """How many devices of each resource the cells of a cluster have. Cost O(entries of the configuration)."""
+    """The devices of each resource in the cells of a cluster. Cost O(entries of the configuration)."""
     found: dict[str, int] = {}
     for chain in divide(cluster):
         leaf_type = chain.levels[-1].cell_type
@@ -111,7 +108,7 @@ def devices_of(cluster: ClusterSpec, resources: Mapping[str, str]) -> dict[str, 
 
 
 def root_warnings(tree: QuotaTree, devices: Mapping[str, int]) -> list[str]:
-    """Where the root has more devices than the cluster, times its rate; an unlimited root has not."""
+    """Warnings where the root has more devices than the cluster, times its rate; an unlimited root has not."""
     times = "" if tree.oversell == 1.0 else f", times the oversellrate {tree.oversell:g}"
     return [
         f"{ROOT}: max is {most:g} {name}{times}, and the cluster has {count}: quotas below it may "

@@ -338,8 +338,8 @@ def read_tree(document: Object) -> QuotaTree:
 def misspelt_in(document: Object) -> list[str]:
     """The words of a sound tree that mean nothing, each with its place; of very many the first `MOST_MISTAKES`.
 
-    They break no rule, as Kube Queue passes over them too. Attributes and resources may be somebody else's, so only
-    those are named that are nearly one of a tree's. Cost O(quotas x resources), and `MOST_COMPARED` comparisons.
+    They break no rule, as Kube Queue ignores them too. Attributes and resources may be of other programs, so only near
+    misses are named. Cost O(quotas x resources), and `MOST_COMPARED` comparisons.
     """
     found: list[str] = []
     near: dict[tuple[str, str], str] = {}  # by kind of word, and the word
@@ -356,7 +356,7 @@ def misspelt_in(document: Object) -> list[str]:
 
 
 def _unknown_words(document: Object) -> Iterator[tuple[str, str, str, Collection[str]]]:
-    """The place of each, the kind of word, the word, and those that may have been meant."""
+    """(place, kind of word, word, known words) of each unknown word."""
     root = document["spec"]["root"]
     resources = dict.fromkeys((MAX_JOBS, *(root.get("min") or ()), *(root.get("max") or ())))
     left: list[tuple[str, Object]] = [("spec.root", root)]

@@ -1,9 +1,7 @@
-"""How much of a tree is in use, and who may use more: Kube Queue's filter, quota by quota.
+"""The use of each quota of a tree, jobs that it refuses, and jobs that leave since their quota was lowered.
 
-For each quota and resource: `used` of all its jobs, and of those that may not be preempted. Of a parent both are the
-sums of its children's. Cost of a change or a question: O(depth x resources).
-
-Jobs that leave since their quota was lowered below its use: by the policy of the quota that is over.
+Kept for each quota and resource: the use of all its jobs, and of jobs that may not be preempted. A parent's use is the
+sum of its children's. A change or a question costs O(depth x resources). Refusals have Kube Queue's words.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,14 +14,14 @@ EPSILON = 1e-9
 """Of an amount: sums of fractions of cores are not exact."""
 
 WAIT = "Wait for running jobs to complete"
-"""How Kube Queue ends a refusal."""
+"""The end of a refusal of Kube Queue."""
 
 TOO_LARGE = "It can never run: ask for less, or raise the quota"
 """The end of a refusal in place of `WAIT`, where no running job is in the way."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A job may not run now: the quota and the resource that are in the way, "" for the number of jobs."""
+    """Why a job may not run now: a quota, and the resource that it lacks; "" for the number of jobs."""
 
     quota: str
     resource: str
@@ -41,9 +39,7 @@ class _Use(msgspec.Struct):
 
 
 class Usage:
-    """See the module. Jobs are told as the full name of their leaf, their request by resource, and whether they may be
-    preempted.
-    """
+    """The use of a tree. A job is given by the full name of its leaf, its request, and whether it may be preempted."""
 
     def __init__(self, tree: QuotaTree) -> None:
         """Cost O(quotas x resources)."""
@@ -178,7 +174,7 @@ class Usage:
     ) -> Refusal:
         word = "min" if is_min else "max"
         most = limit / self.tree.oversell
-        why = "Only jobs that can be called back use more than min. " if is_min else ""
+        why = "Only jobs that may be preempted use more than min. " if is_min else ""
         text = (
             f"Insufficient quota({resource}) in quota {quota.name}: request {amount:g}, {word} {most:g}, "
             f"used {used:g}, oversellreate {self.tree.oversell:g}. {why}{WAIT}"
@@ -196,7 +192,7 @@ def _kept(quota: Quota) -> dict[str, float]:
 
 
 def _add(amounts: dict[str, float], change: Mapping[str, float]) -> None:
-    """Add without the crumbs that sums of fractions leave."""
+    """Adds amounts; what sums of fractions leave over becomes 0."""
     for name, amount in change.items():
         found = amounts.get(name, 0.0) + amount
         amounts[name] = 0.0 if abs(found) < EPSILON else found

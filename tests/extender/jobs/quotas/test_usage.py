@@ -88,7 +88,7 @@ def test_a_refusal_by_min_says_whom_min_binds() -> None:
     assert found is not None
     assert found.text == (
         f"Insufficient quota(nvidia.com/gpu) in quota root/a: request {least + 1:g}, min {least:g}, used 0, "
-        "oversellreate 1. Only jobs that can be called back use more than min. Wait for running jobs to complete"
+        "oversellreate 1. Only jobs that may be preempted use more than min. Wait for running jobs to complete"
     )
 
 
