@@ -28,12 +28,11 @@ from msgspec.msgpack import Decoder, encode
 
 from hived.cells.state import GroupState
 from hived.cells.topology import BoolArray
-from hived.scenario import Asked, Scenario, nodes_of, pods_of
-from hived.values.decisions import Preempt, Wait
+from hived.scenario import Scenario, nodes_of, pods_of
 from hived.values.errors import HivedError, UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, Rules, VirtualClusterSpec
 from hived_extender.api.waiting import When
-from hived_extender.insight.forward import Play, Runner, Scene, Waiter, may_have, scene_of
+from hived_extender.insight.forward import Play, Runner, Scene, Waiter, scene_of
 from hived_extender.insight.listing import PreemptedJobs
 from hived_extender.insight.past import LEAST_ENDS, Corrector, Curves, Past, Raw
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
@@ -146,14 +145,10 @@ def _eviction_s(runner: Runner, highest: Mapping[str, int], *, is_any: bool) -> 
 
 
 def _has_place(after: Scenario, waiter: Waiter, opened: BoolArray, *, is_free: bool) -> bool:
-    """Would the core start the job, if need be once others have left? Not so if the place has to be free."""
-    offers = waiter.offers(opened, keeps_rules=True)
-    asked = [Asked(request, offer=offer) for request, offer in zip(waiter.entry.requests, offers, strict=True)]
-    (found,) = after.plan([asked])
-    refusals = (Wait, Preempt) if is_free else (Wait,)
-    return not isinstance(found, UserError) and all(
-        not isinstance(decision, refusals) and may_have(after.state, waiter.entry, decision) for decision in found
-    )
+    try:
+        return waiter.has_place(after, waiter.asked(opened, keeps_rules=True), is_free=is_free)
+    except UserError:
+        return False
 
 
 PLAYS = 20

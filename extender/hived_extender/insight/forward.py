@@ -70,22 +70,33 @@ class Waiter(msgspec.Struct, frozen=True, eq=False):
         """Does it take cells without a guarantee?"""
         return self.entry.priority <= OPPORTUNISTIC_PRIORITY
 
-    def offers(self, opened: BoolArray | None, *, keeps_rules: bool = False) -> list[Offer | None]:
-        """The nodes for each part now that groups have left the nodes in `opened`, shape (nodes,); None: as at first.
+    def asked(self, opened: BoolArray | None, *, keeps_rules: bool = False) -> list[Asked]:
+        """Its parts, with the nodes offered now that groups have left those in `opened`, shape (nodes,); None: as at
+        first.
 
         Rules between pods count what was there at first. They are left out later, unless the answer has to be safe.
         """
-        if opened is None:
-            return list(self.entry.offers)
-        found: list[Offer | None] = []
-        for number, offer in enumerate(self.entry.offers):
-            if offer is None:
-                found.append(None)
-                continue
+
+        def now(number: int, offer: Offer | None) -> Offer | None:
+            if offer is None or opened is None:
+                return offer
             fit = self.entry.fits[number] if number < len(self.entry.fits) else offer.nodes
             nodes = offer.nodes | (fit & opened)
-            found.append(Offer(nodes, offer.after & ~nodes, offer.rules if keeps_rules else ()))
-        return found
+            return Offer(nodes, offer.after & ~nodes, offer.rules if keeps_rules else ())
+
+        parts = enumerate(zip(self.entry.requests, self.entry.offers, strict=True))
+        return [Asked(request, offer=now(number, offer)) for number, (request, offer) in parts]
+
+    def has_place(self, scenario: Scenario, asked: list[Asked], *, is_free: bool = False) -> bool:
+        """Have its parts room together, if need be once others have left? Not so if the place has to be free.
+
+        Raises UserError for a job that the core refuses. Cost: a search for each part.
+        """
+        (found,) = scenario.plan([asked])
+        if isinstance(found, UserError):
+            raise found
+        refusals = (Wait, Preempt) if is_free else (Wait,)
+        return all(not isinstance(one, refusals) and may_have(scenario.state, self.entry, one) for one in found)
 
 
 class Runner(msgspec.Struct, frozen=True, eq=False):
@@ -433,10 +444,13 @@ class Play:
 
     def _try(self, number: int) -> bool:
         """Start a waiting job, or reserve its cells; False if it has no room, and nothing has changed."""
-        entry = self._scene.waiters[number].entry
+        waiter = self._scene.waiters[number]
         try:
-            if len(entry.requests) > 1 and not self._fits(number):
-                return False
+            if len(waiter.entry.requests) > 1:
+                asked = waiter.asked(self._opened)
+                self.asks += len(asked)
+                if not waiter.has_place(self.scenario, asked):
+                    return False
             is_taken = self._take(number)
         except UserError:
             self._lineup.drop(number)
@@ -445,27 +459,16 @@ class Play:
             self._lineup.drop(number)
         return is_taken
 
-    def _fits(self, number: int) -> bool:
-        """Have all parts of a job room together?"""
-        entry = self._scene.waiters[number].entry
-        offers = self._scene.waiters[number].offers(self._opened)
-        asked = [Asked(request, offer=offer) for request, offer in zip(entry.requests, offers, strict=True)]
-        self.asks += len(asked)
-        (found,) = self.scenario.plan([asked])
-        if isinstance(found, UserError):
-            raise found
-        return all(not isinstance(one, Wait) and may_have(self.state, entry, one) for one in found)
-
     def _take(self, number: int) -> bool:
         """Have every part of a job bound or its cells reserved; else it lets go of all, and False is returned."""
         entry = self._scene.waiters[number].entry
         taken = self._taken.setdefault(number, {})
         emptied_s = latest_s = self._now_s
-        offers = self._scene.waiters[number].offers(self._opened)
-        for request, offer in zip(entry.requests, offers, strict=True):
+        for asked in self._scene.waiters[number].asked(self._opened):
+            request = asked.pod
             if taken.get(request):
                 continue
-            decision = self._ask(entry, request, offer, is_reserving=request in taken)
+            decision = self._ask(entry, asked, is_reserving=request in taken)
             self._take_back(decision.cancelled, number)
             if isinstance(decision, Wait):
                 if taken:
@@ -499,14 +502,12 @@ class Play:
             heapq.heappush(self._agenda, (max(emptied_s, self._now_s + 1.0), _Act.EMPTIED, number))
         return True
 
-    def _ask(
-        self, entry: WaitingEntry, request: PodRequest, offer: Offer | None, *, is_reserving: bool
-    ) -> Bind | Preempt | Wait:
+    def _ask(self, entry: WaitingEntry, asked: Asked, *, is_reserving: bool) -> Bind | Preempt | Wait:
         """The core's answer; cells are reserved for whom others have to leave."""
         phases = [Phase.PREEMPTING] if is_reserving else [Phase.FILTERING, Phase.PREEMPTING]
         for phase in phases:
             self.asks += 1
-            decision = self.scenario.ask(Asked(request, offer=offer), phase)
+            decision = self.scenario.ask(asked, phase)
             if not isinstance(decision, Preempt):
                 break
             if phase is Phase.FILTERING and not may_have(self.state, entry, decision):
