@@ -17,6 +17,7 @@ from tests.expecting import expect_soon
 PREFIX = "hivedscheduler.microsoft.com/"
 GPU = "nvidia.com/gpu"
 FOR_EVER = "100000"
+QUEUES = "queues: {enabled: true}"
 
 PATHS = {
     "Pod": "/api/v1/namespaces/{}/pods",
@@ -52,21 +53,24 @@ def pod(
     }
 
 
-def one_node(gpus: int) -> str:
-    """A configuration of one node, which the default virtual cluster has."""
+def nodes_config(
+    gpus: int, count: int = 1, *, cpu: int = 8, memory: str = "32Gi", more: str = "", other_vc: str = ""
+) -> str:
+    """A configuration of nodes n1, n2, ..., which the default virtual cluster has.
+
+    CPU and memory are those of a GPU; `more` is a line of settings, `other_vc` one of another virtual cluster.
+    """
+    nodes = ", ".join(f"{{cellType: NODE, cellAddress: n{number + 1}}}" for number in range(count))
     return f"""
 rules: 2
+{more}
 physicalCluster:
-  skuTypes:
-    GPU: {{gpu: 1, cpu: 8, memory: 32Gi}}
-  cellTypes:
-    NODE: {{childCellType: GPU, childCellNumber: {gpus}, isNodeLevel: true}}
-  physicalCells:
-  - {{cellType: NODE, cellAddress: n1}}
+  skuTypes: {{GPU: {{gpu: 1, cpu: {cpu}, memory: {memory}}}}}
+  cellTypes: {{NODE: {{childCellType: GPU, childCellNumber: {gpus}, isNodeLevel: true}}}}
+  physicalCells: [{nodes}]
 virtualClusters:
-  default:
-    namespaces: [default]
-    virtualCells: [{{cellType: NODE, cellNumber: 1}}]
+  default: {{namespaces: [default], virtualCells: [{{cellType: NODE, cellNumber: {count}}}]}}
+  {other_vc}
 """
 
 

@@ -1,6 +1,5 @@
 """A gang whose minimum is less than its pods starts with any of them that fit."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,24 +7,12 @@ import pytest
 from click.testing import CliRunner
 
 from hived_cli import main
-from tests.cases.played import Played, played_on, pod
+from tests.cases.played import Played, nodes_config, pod
 from tests.expecting import expect_soon
 
 pytestmark = pytest.mark.sample(3)
 
-CONFIG = """\
-rules: 2
-physicalCluster:
-  skuTypes: {GPU: {gpu: 1, cpu: 8, memory: 32Gi}}
-  cellTypes:
-    NODE: {childCellType: GPU, childCellNumber: 2, isNodeLevel: true}
-  physicalCells:
-  - {cellType: NODE, cellAddress: n1}
-virtualClusters:
-  default:
-    namespaces: [default]
-    virtualCells: [{cellType: NODE, cellNumber: 1}]
-"""
+CONFIG = nodes_config(2)
 
 VOLCANO_JOB = """\
 apiVersion: batch.volcano.sh/v1alpha1
@@ -50,12 +37,6 @@ spec:
         restartPolicy: Never
         containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]
 """
-
-
-@pytest.fixture
-def played(tmp_path: Path) -> Iterator[Played]:
-    with played_on(tmp_path, CONFIG) as running:
-        yield running
 
 
 def koordinator(name: str, gpus: int, **spec: Any) -> dict[str, Any]:

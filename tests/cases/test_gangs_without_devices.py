@@ -3,23 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from tests.cases.played import played_on, pod
+from tests.cases.played import nodes_config, played_on, pod
 from tests.expecting import expect_soon
 
-CONFIG = """\
-rules: 2
-physicalCluster:
-  skuTypes:
-    GPU: {gpu: 1, cpu: 4, memory: 8Gi}
-  cellTypes:
-    NODE: {childCellType: GPU, childCellNumber: 2, isNodeLevel: true}
-  physicalCells:
-  - {cellType: NODE, cellAddress: n1}
-virtualClusters:
-  default:
-    namespaces: [default]
-    virtualCells: [{cellType: NODE, cellNumber: 1}]
-"""
+CONFIG = nodes_config(2, cpu=4, memory="8Gi")
 
 
 def volcano(name: str, count: int, cpu: int) -> list[dict[str, Any]]:

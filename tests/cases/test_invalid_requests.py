@@ -10,11 +10,11 @@ from click.testing import CliRunner
 
 from hived_cli import main
 from hived_extender.kube.client import KubeError
-from tests.cases.played import GPU, Played, one_node, played_on, pod
+from tests.cases.played import GPU, Played, nodes_config, played_on, pod
 
 pytestmark = pytest.mark.sample(3)
 
-CONFIG = one_node(8)
+CONFIG = nodes_config(8)
 INVALID: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "no limit": ({"requests": {GPU: 1}}, "Limit must be set"),
     "another limit": ({"requests": {GPU: 1}, "limits": {GPU: 2}}, "must be equal to nvidia.com/gpu limit of 2"),

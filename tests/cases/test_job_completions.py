@@ -1,25 +1,18 @@
 """A Job goes on until as many pods have succeeded as it needs, also in a queue, where others wait behind it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hived_lab.embedded.nodes import EXIT_CODE, RUN_SECONDS
-from tests.cases.played import GPU, PATHS, PREFIX, Played, one_node, played_on
+from tests.cases.played import GPU, PATHS, PREFIX, QUEUES, Played, nodes_config, played_on
 from tests.expecting import expect_soon
 
 pytestmark = pytest.mark.sample(3)
 
-CONFIG = one_node(4)
-QUEUES = CONFIG.replace("rules: 2", "rules: 2\nqueues: {enabled: true}")
-
-
-@pytest.fixture
-def played(tmp_path: Path) -> Iterator[Played]:
-    with played_on(tmp_path, CONFIG) as running:
-        yield running
+CONFIG = nodes_config(4)
+QUEUED = nodes_config(4, more=QUEUES)
 
 
 def job(name: str, gpus: int = 1, seconds: str = "1", code: str = "0", **spec: Any) -> dict[str, Any]:
@@ -97,7 +90,7 @@ def test_fewer_pods_at_a_time_free_cells_for_others(played: Played) -> None:
 def test_a_job_behind_it_in_a_queue_starts_when_it_has_ended(
     tmp_path: Path, spec: dict[str, int], code: str, end: str
 ) -> None:
-    with played_on(tmp_path, QUEUES, has_webhook=True) as played:
+    with played_on(tmp_path, QUEUED, has_webhook=True) as played:
         played.create(job("tail", 2, code=code, **spec))
         expect_soon(lambda: not played.kube.get(f"{PATHS['Job'].format('default')}/tail")["spec"]["suspend"])
         played.create(job("next", 4, "0"))

@@ -1,6 +1,5 @@
 """Messages about waiting jobs name the cells, the resource or the label that they wait for."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ virtualClusters:
     namespaces: [default]
     virtualCells: [{cellType: H100-NODE, cellNumber: 1}, {cellType: A10-NODE, cellNumber: 3}]
 """
-
-
-@pytest.fixture
-def played(tmp_path: Path) -> Iterator[Played]:
-    with played_on(tmp_path, CONFIG) as running:
-        yield running
 
 
 def asking(name: str, leaves: int, group: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:

@@ -7,26 +7,12 @@ from typing import Any
 
 import pytest
 
-from tests.cases.played import PATHS, Played, played_on, pod
+from tests.cases.played import PATHS, Played, nodes_config, played_on, pod
 from tests.expecting import expect_soon
 
 pytestmark = pytest.mark.sample(3)
 
-CONFIG = """
-rules: 2
-physicalCluster:
-  cellTypes:
-    NODE: {childCellType: GPU, childCellNumber: 2, isNodeLevel: true}
-  physicalCells:
-  - {cellType: NODE, cellAddress: n1}
-virtualClusters:
-  default:
-    namespaces: [default]
-    virtualCells: [{cellType: NODE, cellNumber: 1}]
-  other:
-    namespaces: [other]
-    virtualCells: []
-"""
+CONFIG = nodes_config(2, other_vc="other: {namespaces: [other], virtualCells: []}")
 
 CLASSES = """
 apiVersion: scheduling.k8s.io/v1

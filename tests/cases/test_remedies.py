@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases.played import PREFIX, Played, played_on, pod
+from tests.cases.played import PREFIX, Played, nodes_config, played_on, pod
 from tests.expecting import expect_soon
 from tests.extender.machine.small_gangs import koordinator
 
@@ -28,19 +28,7 @@ virtualClusters:
 """
 """Single cells are promised, and two are nobody's."""
 
-NODES = """
-rules: 2
-physicalCluster:
-  skuTypes: {GPU: {gpu: 1, cpu: 8, memory: 32Gi}}
-  cellTypes: {NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}}
-  physicalCells:
-  - {cellType: NODE, cellAddress: n1}
-  - {cellType: NODE, cellAddress: n2}
-virtualClusters:
-  default:
-    namespaces: [default]
-    virtualCells: [{cellType: NODE, cellNumber: 2}]
-"""
+NODES = nodes_config(4, 2)
 
 
 def test_cells_combined_help_a_pod_larger_than_a_cell(tmp_path: Path) -> None:

@@ -1,12 +1,12 @@
 """Pods that require a placement that hived does not know wait, and are told by which key."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cases.played import GPU, Played, played_on, pod
+from tests.cases.played import GPU, Played, pod
 from tests.expecting import expect_soon
 from tests.extender.queues.embedded_jobs import FOR_EVER, JOBS, jobs_on, template
 
@@ -36,12 +36,6 @@ SLICES = {
 }
 NETWORK = "gang.scheduling.koordinator.sh/network-topology-spec"
 SEGMENT = "kai.scheduler/segment-topology-required-placement"
-
-
-@pytest.fixture
-def played(tmp_path: Path) -> Iterator[Played]:
-    with played_on(tmp_path, CONFIG) as running:
-        yield running
 
 
 def gang(size: int, notes: Mapping[str, str], gpus: int = 4) -> list[dict[str, Any]]:

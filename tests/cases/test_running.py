@@ -1,8 +1,6 @@
 """A running job says of itself that its node is dead, or that its guarantee is gone."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
@@ -10,33 +8,13 @@ from hived_cli.helpers.waits import troubles
 from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.api.inspection import ConfigClient
 from hived_extender.api.waiting import BadNode, Job
-from tests.cases.played import Played, played_on, pod
+from tests.cases.played import Played, nodes_config, pod
 from tests.expecting import expect_soon
 from tests.extender.waiting.office import Office
 
 pytestmark = pytest.mark.sample(3)
 
-CONFIG = """
-rules: 2
-physicalCluster:
-  cellTypes:
-    NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}
-  physicalCells:
-  - {cellType: NODE, cellAddress: n1}
-  - {cellType: NODE, cellAddress: n2}
-virtualClusters:
-  default:
-    namespaces: [default]
-    virtualCells: [{cellType: NODE, cellNumber: 2}]
-  other:
-    virtualCells: []
-"""
-
-
-@pytest.fixture
-def played(tmp_path: Path) -> Iterator[Played]:
-    with played_on(tmp_path, CONFIG) as running:
-        yield running
+CONFIG = nodes_config(4, 2, other_vc="other: {virtualCells: []}")
 
 
 def job(played: Played, name: str) -> Job:

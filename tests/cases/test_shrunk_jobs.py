@@ -9,26 +9,12 @@ import pytest
 
 from hived_extender.api.inspection import Inspector
 from hived_lab.embedded.nodes import EXIT_CODE, RUN_SECONDS
-from tests.cases.played import FOR_EVER, GPU, PATHS, PREFIX, Played, played_on, pod
+from tests.cases.played import FOR_EVER, GPU, PATHS, PREFIX, QUEUES, Played, nodes_config, played_on, pod
 from tests.expecting import expect_soon
 
 pytestmark = pytest.mark.sample(3)
 
-CONFIG = """
-rules: 2
-queues: {enabled: true}
-physicalCluster:
-  skuTypes:
-    GPU: {gpu: 1, cpu: 8, memory: 32Gi}
-  cellTypes:
-    NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}
-  physicalCells:
-  - {cellType: NODE, cellAddress: n1}
-virtualClusters:
-  default:
-    namespaces: [default]
-    virtualCells: [{cellType: NODE, cellNumber: 1}]
-"""
+CONFIG = nodes_config(4, more=QUEUES)
 
 
 @pytest.fixture

@@ -5,26 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.cases.played import PREFIX, played_on, pod
+from tests.cases.played import PREFIX, nodes_config, played_on, pod
 from tests.expecting import expect_soon
 
 pytestmark = pytest.mark.sample(3)
 
-CONFIG = """\
-rules: 2
-physicalCluster:
-  skuTypes:
-    GPU: {gpu: 1, cpu: 2, memory: 32Gi}
-  cellTypes:
-    NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}
-  physicalCells:
-  - {cellType: NODE, cellAddress: n1}
-  - {cellType: NODE, cellAddress: n2}
-virtualClusters:
-  default:
-    namespaces: [default]
-    virtualCells: [{cellType: NODE, cellNumber: 2}]
-"""
+CONFIG = nodes_config(4, 2, cpu=2)
 
 APART = {
     "podAntiAffinity": {

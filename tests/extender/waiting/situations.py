@@ -4,6 +4,7 @@ Each is a row of a table: how it comes about, step by step in an office (`office
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,17 +15,16 @@ Step = Callable[[Office], object]
 
 
 class Situation(msgspec.Struct, frozen=True):
-    """The answer of `hived why` after these steps; `helps` are the changes that it names, in their order."""
+    """The answer of `hived why` after these steps; lists are words in their order, `helps` those of changes."""
 
+    cause: str
     title: str
     steps: list[Step]
-    cause: str
     sentence: str
-    also: tuple[str, ...] = ()
-    holders: tuple[str, ...] = ()
-    bad: tuple[str, ...] = ()
-    never: bool = False
-    helps: tuple[str, ...] = ()
+    also: str = ""
+    holders: str = ""
+    bad: str = ""
+    helps: str = ""
 
     @property
     def is_gated(self) -> bool:
@@ -34,7 +34,7 @@ class Situation(msgspec.Struct, frozen=True):
     @property
     def is_masked(self) -> bool:
         """Is a job of another namespace in the way, which pods do not name?"""
-        return any(not holder.startswith(("ns/", "ns:", "podgroup/ns/")) for holder in self.holders)
+        return any(not holder.startswith(("ns/", "ns:", "podgroup/ns/")) for holder in self.holders.split())
 
 
 def run(name: str, shape: str = "1x8", **more: Any) -> Step:
@@ -110,32 +110,37 @@ def patient(office: Office) -> None:
 H100 = {"leaf_type": "H100"}
 PINNED = {"vc": "inference", "pinned": "INFERENCE-A10"}
 NODE = "H100-RACK.H100-NODE"
-MORE = (f"cells=vision:+1x{NODE}", f"cells=vision:+1x{NODE},foundation:-1x{NODE}")
+MORE = f"cells=vision:+1x{NODE} cells=vision:+1x{NODE},foundation:-1x{NODE}"
+
+in_use = partial(Situation, "in-use")
+in_pieces = partial(Situation, "in-pieces")
+never = partial(Situation, "never")
+invalid = partial(Situation, "invalid")
+kubernetes = partial(Situation, "kubernetes")
+on_bad = partial(Situation, "bad")
+incomplete = partial(Situation, "incomplete")
+preempting = partial(Situation, "preempting")
+lent = partial(Situation, "lent")
+order = partial(Situation, "order")
 
 SITUATIONS = [
-    Situation(
+    in_use(
         "VC full by jobs of the same priority",
         [run("one", **H100), run("two", **H100), late("1x8", **H100)],
-        cause="in-use",
-        sentence=(
-            "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00) and two "
-            "(priority 0, since 14:00)"
-        ),
-        holders=("ns/one", "ns/two"),
-        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", "ends=ns/one", *MORE),
+        "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00) and two (priority "
+        "0, since 14:00)",
+        holders="ns/one ns/two",
+        helps=f"vc=foundation priority=1 opportunistic ends=ns/two ends=ns/one {MORE}",
     ),
-    Situation(
+    in_use(
         "holder has a higher priority",
         [run("one", priority=100), run("two", priority=150), late("1x8", priority=10)],
-        cause="in-use",
-        sentence=(
-            "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 100, since 14:00) and two "
-            "(priority 150, since 14:00)"
-        ),
-        holders=("ns/one", "ns/two"),
-        helps=("vc=foundation", "priority=101", "opportunistic", "ends=ns/two", "ends=ns/one", *MORE),
+        "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 100, since 14:00) and two "
+        "(priority 150, since 14:00)",
+        holders="ns/one ns/two",
+        helps=f"vc=foundation priority=101 opportunistic ends=ns/two ends=ns/one {MORE}",
     ),
-    Situation(
+    in_pieces(
         "free GPUs, but in pieces",
         [
             run("x", "1x4", **H100),
@@ -144,325 +149,231 @@ SITUATIONS = [
             end("x"),
             late("1x8", **H100),
         ],
-        cause="in-pieces",
-        sentence="needs 1 node of 8 H100; vision has 9 H100 free, in pieces of at most 5",
-        holders=("ns/y", "ns/z"),
-        helps=(
-            "pods=2x4",
-            "vc=foundation",
-            "priority=1",
-            "opportunistic",
-            "move=ns/z",
-            "ends=ns/z",
-            "ends=ns/y",
-            *MORE,
-        ),
+        "needs 1 node of 8 H100; vision has 9 H100 free, in pieces of at most 5",
+        holders="ns/y ns/z",
+        helps=f"pods=2x4 vc=foundation priority=1 opportunistic move=ns/z ends=ns/z ends=ns/y {MORE}",
     ),
-    Situation(
+    never(
         "16-GPU pod, largest cell 8",
         [late("1x16")],
-        cause="never",
-        sentence="needs 1 pod of 16 H100; it can never run: a pod can have at most 8 H100 in vision",
-        never=True,
-        helps=("pods=2x8",),
+        "needs 1 pod of 16 H100; it can never run: a pod can have at most 8 H100 in vision",
+        helps="pods=2x8",
     ),
-    Situation(
+    never(
         "gang 4x8, VC is promised 2 nodes",
         [late("4x8", **H100)],
-        cause="never",
-        sentence="needs 4 nodes of 8 H100 at once; it can never run: vision has 2 in all",
-        never=True,
-        helps=("opportunistic", "pods=2x8"),
+        "needs 4 nodes of 8 H100 at once; it can never run: vision has 2 in all",
+        helps="opportunistic pods=2x8",
     ),
-    Situation(
+    never(
         "a gang of another scheduler is larger than its virtual cluster",
         [late("2x8", vc="foundation", is_gang=True)],
-        cause="never",
-        sentence="needs 2 nodes of 8 H100 at once; it can never run: foundation has 1 in all",
-        never=True,
-        helps=(
-            "vc=vision",
-            "opportunistic",
-            "pods=1x8",
-            "cells=foundation:+2xH100-RACK.H100-NODE,vision:-2xH100-RACK.H100-NODE",
-        ),
+        "needs 2 nodes of 8 H100 at once; it can never run: foundation has 1 in all",
+        helps="vc=vision opportunistic pods=1x8 cells=foundation:+2xH100-RACK.H100-NODE,vision:-2xH100-RACK.H100-NODE",
     ),
-    Situation(
+    in_use(
         "pinned cell full",
         [run("serve", "1x4", **PINNED), late("1x2", **PINNED)],
-        cause="in-use",
-        sentence=(
-            "needs 1 pod of 2 A10; pinned cell INFERENCE-A10 has 1 of 1 node in use by serve (priority 0, since 14:00)"
-        ),
-        holders=("ns/serve",),
-        helps=("vc=foundation", "vc=vision", "priority=1", "opportunistic", "ends=ns/serve"),
+        "needs 1 pod of 2 A10; pinned cell INFERENCE-A10 has 1 of 1 node in use by serve (priority 0, since 14:00)",
+        holders="ns/serve",
+        helps="vc=foundation vc=vision priority=1 opportunistic ends=ns/serve",
     ),
-    Situation(
+    in_use(
         "opportunistic, no room",
         [*(run(f"o{i}", priority=-1, **H100) for i in range(4)), late("1x8", priority=-1, **H100)],
-        cause="in-use",
-        sentence=(
-            "needs 1 node of 8 H100; the cluster has 4 of 4 in use by o0 (opportunistic, since 14:00), o1 "
-            "(opportunistic, since 14:00), o2 (opportunistic, since 14:00) and 1 more"
-        ),
-        holders=("ns/o0", "ns/o1", "ns/o2", "ns/o3"),
-        helps=("priority=0", "ends=ns/o3", "ends=ns/o2"),
+        "needs 1 node of 8 H100; the cluster has 4 of 4 in use by o0 (opportunistic, since 14:00), o1 "
+        "(opportunistic, since 14:00), o2 (opportunistic, since 14:00) and 1 more",
+        holders="ns/o0 ns/o1 ns/o2 ns/o3",
+        helps="priority=0 ends=ns/o3 ends=ns/o2",
     ),
-    Situation(
+    invalid(
         "wrong pinned cell",
         [late("1x2", vc="inference", pinned="INFERNCE-A10", is_gang=True)],
-        cause="invalid",
-        sentence=(
-            "hivedscheduler.microsoft.com/pinned-cell-id is 'INFERNCE-A10'; set it to one of virtual "
-            "cluster inference: INFERENCE-A10"
-        ),
+        "hivedscheduler.microsoft.com/pinned-cell-id is 'INFERNCE-A10'; set it to one of virtual cluster "
+        "inference: INFERENCE-A10",
     ),
-    Situation(
+    invalid(
         "wrong leafCellType",
         [late("1x2", leaf_type="V100", is_gang=True)],
-        cause="invalid",
-        sentence=(
-            "hivedscheduler.microsoft.com/leaf-cell-type is 'V100'; set it to a type that virtual cluster "
-            "vision has: A10, H100"
-        ),
+        "hivedscheduler.microsoft.com/leaf-cell-type is 'V100'; set it to a type that virtual cluster vision "
+        "has: A10, H100",
     ),
-    Situation(
+    invalid(
         "wrong leafCellType, in our own words",
         [late("1x2", leaf_type="V100")],
-        cause="invalid",
-        sentence=(
-            "Pod requesting leaf cell type V100 which the whole cluster does not have; set it to a type that virtual "
-            "cluster vision has: A10, H100"
-        ),
-        helps=("leafType=A10", "leafType=H100"),
+        "Pod requesting leaf cell type V100 which the whole cluster does not have; set it to a type that "
+        "virtual cluster vision has: A10, H100",
+        helps="leafType=A10 leafType=H100",
     ),
-    Situation(
+    invalid(
         "nodeSelector against type",
         [late("1x2", selector={"gpu": "tpu"}, is_gang=True)],
-        cause="invalid",
-        sentence=(
-            "its nodeSelector rules out every leaf cell type of nvidia.com/gpu: H100 has gpu=h100; A10 has gpu=a10"
-        ),
+        "its nodeSelector rules out every leaf cell type of nvidia.com/gpu: H100 has gpu=h100; A10 has gpu=a10",
     ),
-    Situation(
+    kubernetes(
         "nodeSelector matches nothing",
         [late("1x2", selector={"zone": "moon"})],
-        cause="kubernetes",
-        sentence="needs 1 pod of 2 H100; no node has the labels that it selects: zone=moon",
+        "needs 1 pod of 2 H100; no node has the labels that it selects: zone=moon",
     ),
-    Situation(
+    kubernetes(
         "nodeSelector matches nothing, and others have all cells",
         [run("one", **H100), run("two", **H100), late("1x8", selector={"zone": "moon", "gpu": "h100"})],
-        cause="kubernetes",
-        sentence="needs 1 node of 8 H100; no node has the labels that it selects: zone=moon",
+        "needs 1 node of 8 H100; no node has the labels that it selects: zone=moon",
     ),
-    Situation(
+    kubernetes(
         "nodeSelector matches nothing, in a gang beside bad nodes",
         [bad("dgx-2"), bad("dgx-3"), late("2x8", selector={"zone": "moon"}, is_gang=True)],
-        cause="kubernetes",
-        sentence="needs 2 nodes of 8 H100 at once; no node has the labels that it selects: zone=moon",
+        "needs 2 nodes of 8 H100 at once; no node has the labels that it selects: zone=moon",
     ),
-    Situation(
+    on_bad(
         "bad node",
         [*(bad(f"dgx-{i}") for i in (2, 3, 4)), run("one", **H100), late("1x8", **H100)],
-        cause="bad",
-        sentence=(
-            "needs 1 node of 8 H100; vision has 1 of 2 on bad nodes: nodes dgx-2, dgx-3 and dgx-4 are "
-            "NotReady (since 14:00)"
-        ),
-        holders=("ns/one",),
-        bad=("dgx-2", "dgx-3", "dgx-4"),
-        helps=("priority=1", "heal=dgx-2", "heal=dgx-3", "ends=ns/one"),
+        "needs 1 node of 8 H100; vision has 1 of 2 on bad nodes: nodes dgx-2, dgx-3 and dgx-4 are NotReady "
+        "(since 14:00)",
+        holders="ns/one",
+        bad="dgx-2 dgx-3 dgx-4",
+        helps="priority=1 heal=dgx-2 heal=dgx-3 ends=ns/one",
     ),
-    Situation(
+    on_bad(
         "the only free nodes are cordoned",
         [*(node(f"dgx-{i}", is_cordoned=True) for i in (2, 3, 4)), run("one", **H100), late("1x8", **H100)],
-        cause="bad",
-        sentence=(
-            "needs 1 node of 8 H100; vision has 1 of 2 on bad nodes: nodes dgx-2, dgx-3 and dgx-4 are "
-            "cordoned (since 14:00)"
-        ),
-        holders=("ns/one",),
-        bad=("dgx-2", "dgx-3", "dgx-4"),
-        helps=("priority=1", "heal=dgx-2", "heal=dgx-3", "ends=ns/one"),
+        "needs 1 node of 8 H100; vision has 1 of 2 on bad nodes: nodes dgx-2, dgx-3 and dgx-4 are cordoned "
+        "(since 14:00)",
+        holders="ns/one",
+        bad="dgx-2 dgx-3 dgx-4",
+        helps="priority=1 heal=dgx-2 heal=dgx-3 ends=ns/one",
     ),
-    Situation(
+    on_bad(
         "a gang needs two of the bad nodes",
         [*(bad(f"dgx-{i}") for i in (1, 2, 3, 4)), late("2x8", **H100)],
-        cause="bad",
-        sentence=(
-            "needs 2 nodes of 8 H100 at once; vision has 2 of 2 on bad nodes: nodes dgx-1, dgx-2 and dgx-3 "
-            "are NotReady (since 14:00) and 1 node more cannot be used"
-        ),
-        bad=("dgx-1", "dgx-2", "dgx-3", "dgx-4"),
-        helps=("heal=dgx-2,dgx-3",),
+        "needs 2 nodes of 8 H100 at once; vision has 2 of 2 on bad nodes: nodes dgx-1, dgx-2 and dgx-3 are "
+        "NotReady (since 14:00) and 1 node more cannot be used",
+        bad="dgx-1 dgx-2 dgx-3 dgx-4",
+        helps="heal=dgx-2,dgx-3",
     ),
-    Situation(
+    on_bad(
         "the free nodes have lost a device",
         [*(node(f"dgx-{i}", gpus=7) for i in (1, 2, 3, 4)), late("1x8", **H100)],
-        cause="bad",
-        sentence=(
-            "needs 1 node of 8 H100; vision has 2 of 2 on bad nodes: nodes dgx-1, dgx-2 and dgx-3 are short "
-            "of devices: device missing: allocatable 7 of 8 nvidia.com/gpu (since 14:00) and 1 node more "
-            "cannot be used"
-        ),
-        bad=("dgx-1", "dgx-2", "dgx-3", "dgx-4"),
-        helps=("pods=2x4", "heal=dgx-1", "heal=dgx-4"),
+        "needs 1 node of 8 H100; vision has 2 of 2 on bad nodes: nodes dgx-1, dgx-2 and dgx-3 are short of "
+        "devices: device missing: allocatable 7 of 8 nvidia.com/gpu (since 14:00) and 1 node more cannot be "
+        "used",
+        bad="dgx-1 dgx-2 dgx-3 dgx-4",
+        helps="pods=2x4 heal=dgx-1 heal=dgx-4",
     ),
-    Situation(
+    incomplete(
         "gang incomplete",
         [late("4x2", is_gang=True, missing=2)],
-        cause="incomplete",
-        sentence="rejected by podgroup/ns/late: 2 of 4 pods created (missing late-2, late-3)",
+        "rejected by podgroup/ns/late: 2 of 4 pods created (missing late-2, late-3)",
     ),
-    Situation(
+    in_use(
         "after the gang is complete",
         [run("one", "2x8", is_gang=True, **H100), late("2x8", is_gang=True, **H100)],
-        cause="in-use",
-        sentence=("needs 2 nodes of 8 H100 at once; vision has 2 of 2 in use by one (priority 0, since 14:00)"),
-        holders=("podgroup/ns/one",),
-        helps=("priority=1", "opportunistic", "ends=podgroup/ns/one"),
+        "needs 2 nodes of 8 H100 at once; vision has 2 of 2 in use by one (priority 0, since 14:00)",
+        holders="podgroup/ns/one",
+        helps="priority=1 opportunistic ends=podgroup/ns/one",
     ),
-    Situation(
+    preempting(
         "own lower-priority job in the way",
         [run("lo", "2x8", priority=1), patient, late("1x8", priority=5)],
-        cause="preempting",
-        sentence=(
-            "needs 1 node of 8 H100; its cells are being taken back from lo (priority 1, since 14:00, gone by 14:00:55)"
-        ),
-        holders=("ns:lo",),
+        "needs 1 node of 8 H100; its cells are being taken back from lo (priority 1, since 14:00, gone by 14:00:55)",
+        holders="ns:lo",
     ),
-    Situation(
+    lent(
         "its lent cells are being taken back",
         [*(run(f"o{i}", priority=-1, **H100) for i in range(4)), patient, late("1x8", **H100)],
-        cause="lent",
-        sentence=(
-            "needs 1 node of 8 H100; its cells are being taken back from o3 (opportunistic, since 14:01, "
-            "gone by 14:01:55)"
-        ),
-        holders=("ns/o3",),
+        "needs 1 node of 8 H100; its cells are being taken back from o3 (opportunistic, since 14:01, gone by 14:01:55)",
+        holders="ns/o3",
     ),
-    Situation(
+    invalid(
         "no VC",
         [late("1x8", vc="", namespace="stranger", is_gang=True)],
-        cause="invalid",
-        sentence=(
-            "no virtual cluster: have the configuration list namespace stranger under virtualClusters.NAME.namespaces"
-        ),
+        "no virtual cluster: have the configuration list namespace stranger under virtualClusters.NAME.namespaces",
     ),
-    Situation(
+    invalid(
         "the virtual cluster does not exist",
         [late("1x2", vc="visoin", is_gang=True)],
-        cause="invalid",
-        sentence=(
-            "hivedscheduler.microsoft.com/virtual-cluster is 'visoin'; set it to a virtual cluster: "
-            "foundation, inference, vision"
-        ),
+        "hivedscheduler.microsoft.com/virtual-cluster is 'visoin'; set it to a virtual cluster: foundation, "
+        "inference, vision",
     ),
-    Situation(
+    invalid(
         "the namespace may not have such a priority",
         [late("1x8", priority=500)],
-        cause="invalid",
-        sentence="namespace ns may use virtual cluster vision up to priority 200, not 500",
+        "namespace ns may use virtual cluster vision up to priority 200, not 500",
     ),
-    Situation(
+    invalid(
         "the pod asks for no cells",
         [late("1x8", more={"leafCellNumber": 0})],
-        cause="invalid",
-        sentence=("Pod annotation hivedscheduler.microsoft.com/pod-scheduling-spec: LeafCellNumber is non-positive"),
+        "Pod annotation hivedscheduler.microsoft.com/pod-scheduling-spec: LeafCellNumber is non-positive",
     ),
-    Situation(
+    incomplete(
         "scheduling gates hold the pods",
         [late("2x8", is_gang=True, is_gated=True)],
-        cause="incomplete",
-        sentence="held by a scheduling gate",
+        "held by a scheduling gate",
     ),
-    Situation(
+    incomplete(
         "Kueue holds the pods",
         [late("2x8", is_gang=True, is_gated=True, gate="kueue.x-k8s.io/admission")],
-        cause="incomplete",
-        sentence="Kueue has not admitted it yet",
+        "Kueue has not admitted it yet",
     ),
-    Situation(
+    kubernetes(
         "the free nodes are tainted",
         [*(node(f"dgx-{i}", taint="maintenance") for i in (1, 2, 3, 4)), late("1x8", **H100)],
-        cause="kubernetes",
-        sentence=(
-            "needs 1 node of 8 H100; Kubernetes rules out 2 of 2 nodes of vision: 4 of 6 nodes cannot take "
-            "it (node(s) had untolerated taint {maintenance: }: dgx-1 and 3 more)"
-        ),
+        "needs 1 node of 8 H100; Kubernetes rules out 2 of 2 nodes of vision: 4 of 6 nodes cannot take it "
+        "(node(s) had untolerated taint {maintenance: }: dgx-1 and 3 more)",
     ),
-    Situation(
+    kubernetes(
         "the selector leaves nodes that are in use",
         [run("one", "1x4", leaf_type="A10"), late("1x4", leaf_type="", selector={"gpu": "a10"})],
-        cause="kubernetes",
-        sentence=(
-            "needs 1 pod of 4 H100; Kubernetes rules out 4 of 4 H100-QUAD of vision: 4 of 6 nodes cannot "
-            "take it (node(s) didn't match Pod's node affinity/selector: dgx-1 and 3 more)"
-        ),
-        helps=("priority=1", "opportunistic", "ends=ns/one"),
+        "needs 1 pod of 4 H100; Kubernetes rules out 4 of 4 H100-QUAD of vision: 4 of 6 nodes cannot take it "
+        "(node(s) didn't match Pod's node affinity/selector: dgx-1 and 3 more)",
+        helps="priority=1 opportunistic ends=ns/one",
     ),
-    Situation(
+    in_use(
         "cells of the asked type are in use, of another they are not",
         [run("one", "1x4", leaf_type="A10"), late("1x4", leaf_type="A10")],
-        cause="in-use",
-        sentence="needs 1 node of 4 A10; vision has 1 of 1 in use by one (priority 0, since 14:00)",
-        holders=("ns/one",),
-        helps=("leafType=H100", "priority=1", "opportunistic", "ends=ns/one"),
+        "needs 1 node of 4 A10; vision has 1 of 1 in use by one (priority 0, since 14:00)",
+        holders="ns/one",
+        helps="leafType=H100 priority=1 opportunistic ends=ns/one",
     ),
-    Situation(
+    never(
         "a gang fits but for one pod",
         [late("3x8", **H100)],
-        cause="never",
-        sentence="needs 3 nodes of 8 H100 at once; it can never run: vision has 2 in all",
-        never=True,
-        helps=("opportunistic", "pods=2x8"),
+        "needs 3 nodes of 8 H100 at once; it can never run: vision has 2 in all",
+        helps="opportunistic pods=2x8",
     ),
-    Situation(
+    in_use(
         "pods of several sizes wait together",
         [run("one", **H100), late("1x8+2x4", **H100)],
-        cause="in-use",
-        sentence=(
-            "needs 2 pods of 4 and 1 pod of 8 H100 at once; vision has 1 of 2 nodes in use by one (priority "
-            "0, since 14:00)"
-        ),
-        holders=("ns/one",),
-        helps=("priority=1", "opportunistic", "ends=ns/one"),
+        "needs 2 pods of 4 and 1 pod of 8 H100 at once; vision has 1 of 2 nodes in use by one (priority 0, "
+        "since 14:00)",
+        holders="ns/one",
+        helps="priority=1 opportunistic ends=ns/one",
     ),
-    Situation(
+    in_use(
         "two jobs are in the way of a gang",
         [run("one", priority=1), run("two", priority=1), late("2x8")],
-        cause="in-use",
-        sentence=(
-            "needs 2 nodes of 8 H100 at once; vision has 2 of 2 in use by one (priority 1, since 14:00) and "
-            "two (priority 1, since 14:00)"
-        ),
-        holders=("ns/one", "ns/two"),
-        helps=("priority=2", "opportunistic", "ends=ns/two,ns/one"),
+        "needs 2 nodes of 8 H100 at once; vision has 2 of 2 in use by one (priority 1, since 14:00) and two "
+        "(priority 1, since 14:00)",
+        holders="ns/one ns/two",
+        helps="priority=2 opportunistic ends=ns/two,ns/one",
     ),
-    Situation(
+    in_use(
         "two jobs are in the way on one node",
         [*(run(name, "1x4", **H100) for name in "abcd"), late("1x8", **H100)],
-        cause="in-use",
-        sentence=(
-            "needs 1 node of 8 H100; vision has 2 of 2 in use by a (priority 0, since 14:00), b (priority "
-            "0, since 14:00), c (priority 0, since 14:00) and 1 more"
-        ),
-        holders=("ns/a", "ns/b", "ns/c", "ns/d"),
-        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/d,ns/c", "ends=ns/b,ns/a", *MORE),
+        "needs 1 node of 8 H100; vision has 2 of 2 in use by a (priority 0, since 14:00), b (priority 0, "
+        "since 14:00), c (priority 0, since 14:00) and 1 more",
+        holders="ns/a ns/b ns/c ns/d",
+        helps=f"vc=foundation priority=1 opportunistic ends=ns/d,ns/c ends=ns/b,ns/a {MORE}",
     ),
-    Situation(
+    in_use(
         "guaranteed jobs have the hardware that an opportunistic one would borrow",
         [run("one", "2x8"), run("two", vc="foundation"), run("o", priority=-1), late("1x8", priority=-1, **H100)],
-        cause="in-use",
-        sentence=(
-            "needs 1 node of 8 H100; the cluster has 4 of 4 in use by one (priority 0, since 14:00), two "
-            "(priority 0, since 14:00) and o (opportunistic, since 14:00)"
-        ),
-        holders=("ns:one", "ns/two", "ns/o"),
-        helps=("priority=1", "ends=ns/o", "ends=ns/two"),
+        "needs 1 node of 8 H100; the cluster has 4 of 4 in use by one (priority 0, since 14:00), two "
+        "(priority 0, since 14:00) and o (opportunistic, since 14:00)",
+        holders="ns:one ns/two ns/o",
+        helps="priority=1 ends=ns/o ends=ns/two",
     ),
-    Situation(
+    in_pieces(
         "no node has room for all pods within one cell",
         [
             run("x", "1x4", **H100),
@@ -473,73 +384,47 @@ SITUATIONS = [
             end("z"),
             late("2x4", more={"withinCell": "H100-NODE"}, **H100),
         ],
-        cause="in-pieces",
-        sentence=("needs 2 pods of 4 H100 at once in one H100-NODE; vision has 8 H100 free, in pieces of at most 4"),
-        holders=("ns/y", "ns/w"),
-        helps=(
-            "vc=foundation",
-            "priority=1",
-            "opportunistic",
-            "pods=1x4",
-            "move=ns/w",
-            "ends=ns/w",
-            "ends=ns/y",
-            *MORE,
-        ),
+        "needs 2 pods of 4 H100 at once in one H100-NODE; vision has 8 H100 free, in pieces of at most 4",
+        holders="ns/y ns/w",
+        helps=f"vc=foundation priority=1 opportunistic pods=1x4 move=ns/w ends=ns/w ends=ns/y {MORE}",
     ),
-    Situation(
+    never(
         "no cell of the wished type can hold all pods",
         [late("2x8", more={"withinCell": "H100-NODE"}, **H100)],
-        cause="never",
-        sentence=(
-            "needs 2 nodes of 8 H100 at once in one H100-NODE; it can never run: vision has no place of this shape"
-        ),
-        never=True,
-        helps=("pods=1x8",),
+        "needs 2 nodes of 8 H100 at once in one H100-NODE; it can never run: vision has no place of this shape",
+        helps="pods=1x8",
     ),
-    Situation(
+    in_use(
         "holders have the highest priority that the namespace may have",
         [run("one", priority=200, **H100), run("two", priority=200, **H100), late("1x8", priority=200, **H100)],
-        cause="in-use",
-        sentence=(
-            "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 200, since 14:00) and two "
-            "(priority 200, since 14:00)"
-        ),
-        holders=("ns/one", "ns/two"),
-        helps=("vc=foundation", "opportunistic", "ends=ns/two", "ends=ns/one", *MORE),
+        "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 200, since 14:00) and two "
+        "(priority 200, since 14:00)",
+        holders="ns/one ns/two",
+        helps=f"vc=foundation opportunistic ends=ns/two ends=ns/one {MORE}",
     ),
-    Situation(
+    in_use(
         "the own virtual cluster is full, and another is idle",
         [run("one", vc="foundation"), late("1x8", vc="foundation")],
-        cause="in-use",
-        sentence="needs 1 node of 8 H100; foundation has 1 of 1 in use by one (priority 0, since 14:00)",
-        holders=("ns/one",),
-        helps=(
-            "vc=vision",
-            "priority=1",
-            "opportunistic",
-            "ends=ns/one",
-            "cells=foundation:+1xH100-RACK.H100-NODE",
-            "cells=foundation:+1xH100-RACK.H100-NODE,vision:-1xH100-RACK.H100-NODE",
-        ),
+        "needs 1 node of 8 H100; foundation has 1 of 1 in use by one (priority 0, since 14:00)",
+        holders="ns/one",
+        helps="vc=vision priority=1 opportunistic ends=ns/one cells=foundation:+1xH100-RACK.H100-NODE "
+        "cells=foundation:+1xH100-RACK.H100-NODE,vision:-1xH100-RACK.H100-NODE",
     ),
-    Situation(
+    on_bad(
         "the only node of a type is bad",
         [bad("a10-2"), late("1x4", leaf_type="A10")],
-        cause="bad",
-        sentence=("needs 1 node of 4 A10; vision has 1 of 1 on bad nodes: node a10-2 is NotReady (since 14:00)"),
-        bad=("a10-2",),
-        helps=("leafType=H100", "opportunistic", "heal=a10-2"),
+        "needs 1 node of 4 A10; vision has 1 of 1 on bad nodes: node a10-2 is NotReady (since 14:00)",
+        bad="a10-2",
+        helps="leafType=H100 opportunistic heal=a10-2",
     ),
-    Situation(
+    in_use(
         "many small pods fit but for some",
         [run("one", "1x4", **H100), late("16x1", **H100)],
-        cause="in-use",
-        sentence=("needs 16 pods of 1 H100 at once; vision has 4 of 16 H100 in use by one (priority 0, since 14:00)"),
-        holders=("ns/one",),
-        helps=("priority=1", "opportunistic", "pods=12x1", "ends=ns/one"),
+        "needs 16 pods of 1 H100 at once; vision has 4 of 16 H100 in use by one (priority 0, since 14:00)",
+        holders="ns/one",
+        helps="priority=1 opportunistic pods=12x1 ends=ns/one",
     ),
-    Situation(
+    in_use(
         "others have reserved the cells",
         [
             run("lo", "2x8", **H100),
@@ -548,120 +433,91 @@ SITUATIONS = [
             submit("hi2", priority=7, **H100),
             late("1x8", priority=5, **H100),
         ],
-        cause="in-use",
-        sentence=(
-            "needs 1 node of 8 H100; vision has 2 of 2 in use by hi (priority 7, has reserved them) and hi2 "
-            "(priority 7, has reserved them)"
-        ),
-        holders=("ns/hi", "ns/hi2"),
-        helps=("vc=foundation", "priority=8", "opportunistic", "ends=ns/hi", "ends=ns/hi2", *MORE),
+        "needs 1 node of 8 H100; vision has 2 of 2 in use by hi (priority 7, has reserved them) and hi2 "
+        "(priority 7, has reserved them)",
+        holders="ns/hi ns/hi2",
+        helps=f"vc=foundation priority=8 opportunistic ends=ns/hi ends=ns/hi2 {MORE}",
     ),
-    Situation(
+    in_use(
         "one of the nodes in use is bad as well",
         [run("one", **H100), run("two", **H100), bad("dgx-1"), late("1x8", **H100)],
-        cause="in-use",
-        sentence=(
-            "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00) and two "
-            "(priority 0, since 14:00)"
-        ),
-        holders=("ns/one", "ns/two"),
-        bad=("dgx-1",),
-        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", "ends=ns/one", *MORE),
+        "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00) and two (priority "
+        "0, since 14:00)",
+        holders="ns/one ns/two",
+        bad="dgx-1",
+        helps=f"vc=foundation priority=1 opportunistic ends=ns/two ends=ns/one {MORE}",
     ),
-    Situation(
+    on_bad(
         "another virtual cluster has the hardware that is left",
         [bad("dgx-3"), bad("dgx-4"), run("one", "2x8", **H100), late("1x8", vc="foundation")],
-        cause="bad",
-        sentence=(
-            "needs 1 node of 8 H100; foundation has 1 of 1 on bad nodes: nodes dgx-3 and dgx-4 are NotReady "
-            "(since 14:00)"
-        ),
-        bad=("dgx-3", "dgx-4"),
-        helps=("heal=dgx-3", "heal=dgx-4", "ends=ns:one"),
+        "needs 1 node of 8 H100; foundation has 1 of 1 on bad nodes: nodes dgx-3 and dgx-4 are NotReady (since 14:00)",
+        bad="dgx-3 dgx-4",
+        helps="heal=dgx-3 heal=dgx-4 ends=ns:one",
     ),
-    Situation(
+    on_bad(
         "the pinned cell is bad",
         [bad("a10-1"), late("1x4", **PINNED)],
-        cause="bad",
-        sentence=(
-            "needs 1 node of 4 A10; pinned cell INFERENCE-A10 has 1 of 1 on bad nodes: node a10-1 is "
-            "NotReady (since 14:00)"
-        ),
-        bad=("a10-1",),
-        helps=("vc=foundation", "vc=vision", "opportunistic", "heal=a10-1"),
+        "needs 1 node of 4 A10; pinned cell INFERENCE-A10 has 1 of 1 on bad nodes: node a10-1 is NotReady "
+        "(since 14:00)",
+        bad="a10-1",
+        helps="vc=foundation vc=vision opportunistic heal=a10-1",
     ),
-    Situation(
+    never(
         "the virtual cluster has no cells but pinned ones",
         [late("1x8", vc="inference")],
-        cause="never",
-        sentence="needs 1 pod of 8 leaf cells; it can never run: inference has no cells for it",
-        never=True,
-        helps=("vc=foundation", "vc=vision", "opportunistic"),
+        "needs 1 pod of 8 leaf cells; it can never run: inference has no cells for it",
+        helps="vc=foundation vc=vision opportunistic",
     ),
-    Situation(
+    never(
         "the cluster has fewer nodes than an opportunistic gang",
         [late("5x8", priority=-1, **H100)],
-        cause="never",
-        sentence="needs 5 nodes of 8 H100 at once; it can never run: the cluster has 4 in all",
-        never=True,
-        helps=("pods=4x8",),
+        "needs 5 nodes of 8 H100 at once; it can never run: the cluster has 4 in all",
+        helps="pods=4x8",
     ),
-    Situation(
+    order(
         "the virtual cluster gets room, and kube-scheduler has not asked yet",
         [run("one", "2x8", **H100), late("1x8", **H100), leave("one")],
-        cause="order",
-        sentence=("needs 1 node of 8 H100; vision has room now; it starts when kube-scheduler asks about it next"),
+        "needs 1 node of 8 H100; vision has room now; it starts when kube-scheduler asks about it next",
     ),
-    Situation(
+    in_use(
         "the holders say when they end",
         [run("one", limit_s=3600, **H100), run("two", limit_s=5400, **H100), late("1x8", **H100)],
-        cause="in-use",
-        sentence=(
-            "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00, ends by "
-            "15:00:35) and two (priority 0, since 14:00, ends by 15:30:55)"
-        ),
-        holders=("ns/one", "ns/two"),
-        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", "ends=ns/one", *MORE),
+        "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00, ends by 15:00:35) "
+        "and two (priority 0, since 14:00, ends by 15:30:55)",
+        holders="ns/one ns/two",
+        helps=f"vc=foundation priority=1 opportunistic ends=ns/two ends=ns/one {MORE}",
     ),
-    Situation(
+    in_use(
         "one of the holders is of another team",
         [run("one", namespace="elsewhere", **H100), run("two", **H100), late("1x8", **H100)],
-        cause="in-use",
-        sentence=(
-            "needs 1 node of 8 H100; vision has 2 of 2 in use by elsewhere/one (priority 0, since 14:00) "
-            "and two (priority 0, since 14:00)"
-        ),
-        holders=("elsewhere/one", "ns/two"),
-        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", "ends=elsewhere/one", *MORE),
+        "needs 1 node of 8 H100; vision has 2 of 2 in use by elsewhere/one (priority 0, since 14:00) and two "
+        "(priority 0, since 14:00)",
+        holders="elsewhere/one ns/two",
+        helps=f"vc=foundation priority=1 opportunistic ends=ns/two ends=elsewhere/one {MORE}",
     ),
-    Situation(
+    in_use(
         "half of its nodes are in use, and the others are bad",
         [run("one", **H100), *(bad(f"dgx-{i}") for i in (2, 3, 4)), late("2x8", **H100)],
-        cause="in-use",
-        sentence=(
-            "needs 2 nodes of 8 H100 at once; vision has 1 of 2 in use by one (priority 0, since 14:00) and "
-            "nodes dgx-2 and dgx-3 are NotReady (since 14:00) and node dgx-4 is NotReady (since 14:01)"
-        ),
-        also=("bad",),
-        holders=("ns/one",),
-        bad=("dgx-2", "dgx-3", "dgx-4"),
+        "needs 2 nodes of 8 H100 at once; vision has 1 of 2 in use by one (priority 0, since 14:00) and nodes"
+        " dgx-2 and dgx-3 are NotReady (since 14:00) and node dgx-4 is NotReady (since 14:01)",
+        also="bad",
+        holders="ns/one",
+        bad="dgx-2 dgx-3 dgx-4",
     ),
-    Situation(
+    invalid(
         "an opportunistic job asks for a pinned cell",
         [late("1x4", vc="inference", pinned="INFERENCE-A10", priority=-1)],
-        cause="invalid",
-        sentence="opportunistic pod not supported to use pinned cell INFERENCE-A10",
-        helps=("priority=0",),
+        "opportunistic pod not supported to use pinned cell INFERENCE-A10",
+        helps="priority=0",
     ),
-    Situation(
+    in_use(
         "a gang may have either type of hardware",
         [run("one", **H100), late("2x8", is_gang=True)],
-        cause="in-use",
-        sentence=("needs 2 nodes of 8 H100 at once; vision has 1 of 2 in use by one (priority 0, since 14:00)"),
-        holders=("ns/one",),
-        helps=("priority=1", "opportunistic", "pods=1x8", "ends=ns/one"),
+        "needs 2 nodes of 8 H100 at once; vision has 1 of 2 in use by one (priority 0, since 14:00)",
+        holders="ns/one",
+        helps="priority=1 opportunistic pods=1x8 ends=ns/one",
     ),
-    Situation(
+    in_use(
         "all hardware is in use, by others without a guarantee as well",
         [
             run("one", **H100),
@@ -670,42 +526,32 @@ SITUATIONS = [
             run("guest", priority=-1, **H100),
             late("1x8", **H100),
         ],
-        cause="in-use",
-        sentence=(
-            "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00) and two "
-            "(priority 0, since 14:00)"
-        ),
-        holders=("ns/one", "ns/two"),
-        helps=("priority=1", "ends=ns/two", "ends=ns/one", "cells=vision:+1xH100-RACK.H100-NODE"),
+        "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00) and two (priority "
+        "0, since 14:00)",
+        holders="ns/one ns/two",
+        helps="priority=1 ends=ns/two ends=ns/one cells=vision:+1xH100-RACK.H100-NODE",
     ),
-    Situation(
+    in_use(
         "a holder is about to leave",
         [run("one", **H100), run("two", **H100), patient, evict("one"), late("1x8", **H100)],
-        cause="in-use",
-        sentence=(
-            "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00, gone by "
-            "14:01:15) and two (priority 0, since 14:00)"
-        ),
-        holders=("ns/one", "ns/two"),
-        helps=("vc=foundation", "priority=1", "opportunistic", "ends=ns/two", "ends=ns/one", *MORE),
+        "needs 1 node of 8 H100; vision has 2 of 2 in use by one (priority 0, since 14:00, gone by 14:01:15) "
+        "and two (priority 0, since 14:00)",
+        holders="ns/one ns/two",
+        helps=f"vc=foundation priority=1 opportunistic ends=ns/two ends=ns/one {MORE}",
     ),
-    Situation(
+    on_bad(
         "a node is gone from Kubernetes",
         [gone("a10-2"), late("1x4", leaf_type="A10")],
-        cause="bad",
-        sentence="needs 1 node of 4 A10; vision has 1 of 1 on bad nodes: node a10-2 is not in Kubernetes",
-        bad=("a10-2",),
-        helps=("leafType=H100", "opportunistic", "heal=a10-2"),
+        "needs 1 node of 4 A10; vision has 1 of 1 on bad nodes: node a10-2 is not in Kubernetes",
+        bad="a10-2",
+        helps="leafType=H100 opportunistic heal=a10-2",
     ),
-    Situation(
+    in_use(
         "many small jobs are in the way of a gang",
         [*(run(f"h{i}", "1x2", **H100) for i in range(8)), late("2x8", **H100)],
-        cause="in-use",
-        sentence=(
-            "needs 2 nodes of 8 H100 at once; vision has 2 of 2 in use by h0 (priority 0, since 14:00), h1 "
-            "(priority 0, since 14:00), h2 (priority 0, since 14:00) and 5 more"
-        ),
-        holders=("ns/h0", "ns/h1", "ns/h2", "ns/h3", "ns/h4", "ns/h5", "ns/h6", "ns/h7"),
-        helps=("priority=1", "opportunistic"),
+        "needs 2 nodes of 8 H100 at once; vision has 2 of 2 in use by h0 (priority 0, since 14:00), h1 "
+        "(priority 0, since 14:00), h2 (priority 0, since 14:00) and 5 more",
+        holders="ns/h0 ns/h1 ns/h2 ns/h3 ns/h4 ns/h5 ns/h6 ns/h7",
+        helps="priority=1 opportunistic",
     ),
 ]
