@@ -30,7 +30,7 @@ from hived_extender.queues.reasons import (
     Running,
 )
 from hived_extender.queues.room import Claimed, Lent, Pending
-from hived_extender.queues.table import Entry, Table
+from hived_extender.queues.table import Entry, Life, Table
 from hived_extender.queues.units import OtherUse, Unit, smallest
 
 MOST_BEFORE = 16
@@ -73,7 +73,7 @@ def order_of(table: Table, queue: str) -> list[str]:
 
 def queues_of(table: Table) -> list[str]:
     """See `Queues.queues`."""
-    units = (entry.unit for entry in table.entries.values() if entry.ran_s is None)
+    units = (entry.unit for entry in table.entries.values() if entry.life is not Life.OVER)
     return sorted(dict.fromkeys(unit.queue for unit in units))
 
 
@@ -116,7 +116,7 @@ def _due_before(table: Table, entry: Entry) -> int:
 def why(table: Table, key: str, now: float, place: int = 0, known: Known | None = None) -> Reason | None:
     """See `Queues.why`. `now` is that of the last turn."""
     entry = table.entries.get(key)
-    if entry is None or entry.ran_s is not None:
+    if entry is None or entry.life is Life.OVER:
         return None
     return refusal(table, key, known) or _not_due(table, entry, now, place - 1 if place else before(table, entry))
 
@@ -124,20 +124,20 @@ def why(table: Table, key: str, now: float, place: int = 0, known: Known | None 
 def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None:
     """See `Queues.refusal`."""
     entry = table.entries.get(key)
-    if entry is None or entry.ran_s is not None:
+    if entry is None or entry.life is Life.OVER:
         return None
     unit = entry.unit
     if entry.is_leaving:
         return Leaving(entry.leaving_for, moves=entry.leaving_for == entry.unit.key)
-    if entry.run is not None:
-        return Running(entry.run.is_borrowed, key in table.own.runs)
+    if entry.life.is_live:
+        return Running(entry.is_borrowed, key in table.own.runs)
     if entry.is_held:
         return Held()
     if entry.late.is_on:
         return PodsLate(entry.late.first_s, entry.late.until_s)
     if entry.impossible:
         return Impossible(entry.impossible)
-    if entry.is_over:
+    if entry.is_over_limit:
         return _never(table, entry) or OverUserLimit(
             unit.user, table.rules.of(unit.queue).most_waiting or 0, waits=True
         )
@@ -146,7 +146,7 @@ def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None
         victims = () if claim is None else tuple(each for each in claim.victims if _is_leaving(table, each))
         if not victims and (quota := table.live.ledger.refusal(unit)) is not None:
             return OverQuota(quota)
-        is_lent = all((run := table.entries[each].run) is not None and run.is_borrowed for each in victims)
+        is_lent = all(table.entries[each].is_borrowed for each in victims)
         return MakingRoom(victims, is_lent) if victims else NoHardware(table.due.get(key, ""))
     if known is None or _is_reserved(table, entry):
         return _has_no_turn(table, entry)
@@ -243,7 +243,7 @@ def _estimated(table: Table, vc: str, reservation: Reservation, now: float) -> E
     if table.learned is None or not there or (taken & ~known).any():
         return reservation.start
     starts = [
-        None if (one := table.entries.get(run.unit.key)) is None or one.run is None else one.run.start_s
+        None if (one := table.entries.get(run.unit.key)) is None or not one.life.is_live else one.start_s
         for run in there
     ]
     return latest(expected_end(run, now, table.learned, start) for run, start in zip(there, starts, strict=True))
@@ -363,7 +363,7 @@ class Questions:
     def running_unit(self, key: str) -> Unit | None:
         """A unit with cells, as it counts; None for one that has none, or is unknown."""
         entry = self._table.entries.get(key)
-        return None if entry is None or entry.run is None else entry.unit
+        return None if entry is None or not entry.life.is_live else entry.unit
 
     @property
     def others(self) -> tuple[OtherUse, ...]:

@@ -16,7 +16,7 @@ from hived_extender.queues.ledger import Borrower, for_borrower, for_due
 from hived_extender.queues.policies import Policy, Walk
 from hived_extender.queues.reasons import QUOTA_KEPT
 from hived_extender.queues.room import Ask, Claimed, NoCells, NoQuota, Pending, Room, RoomMade, Victims
-from hived_extender.queues.table import Entry, Lending, Reclaim, Run, Table, count_waiting
+from hived_extender.queues.table import Entry, Lending, Reclaim, Table, count_waiting
 from hived_extender.queues.units import Evict, Order, OtherUse, Start, Stop, Unit, Upgrade, largest
 
 
@@ -250,7 +250,7 @@ def is_refused(table: Table, unit: Unit) -> bool:
 def _leaving_for(table: Table, unit: Unit) -> list[Borrower]:
     claim = table.claims.get(unit.key)
     there = [] if claim is None else [table.entries[key] for key in claim.victims if key in table.entries]
-    return [Borrower(each.unit, each.run.start_s, False) for each in there if each.run is not None and each.is_leaving]
+    return [Borrower(each.unit, each.start_s, False) for each in there if each.is_leaving]
 
 
 SORTED = 100
@@ -309,7 +309,7 @@ class LiveTurn:
     def _give_way(self, key: str, winner: str) -> None:
         """A unit has lost its place in its own schedule. Either may be gone meanwhile, if the turn was cut."""
         entry = self._table.entries.get(key)
-        if entry is not None and entry.run is not None and not entry.is_leaving:
+        if entry is not None and entry.life.has_cells:
             self._stop([key], winner, FOR_PRIORITY)
             if winner in self._table.entries:
                 self._claims.make(winner, [key])
@@ -331,7 +331,7 @@ class LiveTurn:
             own = self._room.upgrade(Ask(entry.unit, False, run.own))
             if own is None:
                 table.owed[key] = table.change
-                if entry.run is not None and self._now - LITTLE_S <= entry.run.start_s < run.due_s:
+                if entry.life.is_live and self._now - LITTLE_S <= entry.start_s < run.due_s:
                     self._stop([key], key, FOR_ITSELF)
                 continue
             table.own.seat(key, own)
@@ -576,7 +576,7 @@ class LiveTurn:
             self._claimants.give(entry.unit)
             self._claims.changed()
             table.freed()  # others were refused for the sake of the claim, which may have got other cells
-        table.started(entry, Run(self._now, ask.is_borrowed))
+        table.started(entry, self._now, is_borrowed=ask.is_borrowed)
         if not ask.is_borrowed:  # its cells have hardware now, which may be where others of its virtual cluster run
             table.owed = dict.fromkeys(table.owed, -1)
         count_waiting(table, entry)

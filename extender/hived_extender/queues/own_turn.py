@@ -12,7 +12,7 @@ import numpy as np
 from hived.values.errors import UserError
 from hived_extender.queues.own_schedule import Placed, Reservation, declared_end, reserve
 from hived_extender.queues.policies import Policy, Walk
-from hived_extender.queues.table import Entry, OwnRefusals, Table
+from hived_extender.queues.table import Entry, Life, OwnRefusals, Table
 from hived_extender.queues.units import Unit, has_smaller, largest, smallest
 
 SLACK_S = 60.0
@@ -29,9 +29,9 @@ def note(table: Table, entry: Entry, promised_s: float | None) -> None:
 def broken_since(table: Table, key: str) -> float:
     """The moment at which the promise of a unit is broken; infinite while it has no cells, or has really ended."""
     entry, own = table.entries.get(key), table.own.runs.get(key)
-    if entry is None or own is None or entry.run is None or entry.promised_s is None or entry.is_leaving:
+    if entry is None or own is None or not entry.life.has_cells or entry.promised_s is None:
         return inf
-    return max(entry.run.start_s, own.due_s) + entry.promised_s + SLACK_S
+    return max(entry.start_s, own.due_s) + entry.promised_s + SLACK_S
 
 
 def look(table: Table, now: float) -> None:
@@ -125,7 +125,7 @@ def _never(table: Table, entry: Entry, refusals: OwnRefusals) -> None:
     refusals.never.add(entry.kind)
     for _, key in list(table.own_lines[entry.unit.vc].units(entry.kind)):
         other = table.entries[key]
-        if other.ran_s is not None:
+        if other.life is Life.OVER:
             forget(table, other)
         else:
             table.settle(other)
@@ -149,8 +149,8 @@ class Restarts:
         """
         if own and entry.is_leaving:
             self._table.vacating[entry.unit.key] = np.array(own, np.int32)
-        elif own and entry.run is not None and not entry.run.is_borrowed:
-            due_s, _ = self._started.get(entry.unit.key, (entry.run.start_s, ()))
+        elif own and entry.life.is_live and not entry.is_borrowed:
+            due_s, _ = self._started.get(entry.unit.key, (entry.start_s, ()))
             self._started[entry.unit.key] = due_s, own
 
     def go_on(self, now: float) -> None:
@@ -167,7 +167,7 @@ class Restarts:
         One that has really ended by now is played no further than it would have been, be there room for it or not.
         """
         table, unit = self._table, entry.unit
-        if entry.ran_s is not None and due_s + entry.ran_s <= now:
+        if entry.life is Life.OVER and due_s + entry.ran_s <= now:
             forget(table, entry)
             return
         try:
@@ -175,13 +175,13 @@ class Restarts:
         except UserError:
             placed = None
         if placed is None or placed.victims:
-            if entry.ran_s is not None:
+            if entry.life is Life.OVER:
                 entry.ran_s = due_s + entry.ran_s - now
             return
         table.own.start(unit, placed, due_s)
         note(table, entry, entry.promised_s)
         table.own_use.take(unit)
-        if entry.ran_s is not None:
+        if entry.life is Life.OVER:
             table.own.runs[unit.key].end_s = due_s + entry.ran_s
             table.played.setdefault(unit.vc, {})[unit.key] = None
         table.settle(entry)
@@ -236,7 +236,7 @@ class OwnTurn:
         if entry is not None:
             if not is_played and entry.is_waiting and entry.whole is not None:
                 table.choose(entry, entry.whole)
-            if is_played and entry.ran_s is not None:
+            if is_played and entry.life is Life.OVER:
                 forget(table, entry)
             else:
                 table.settle(entry)
@@ -253,7 +253,7 @@ class OwnTurn:
     def over(self, entry: Entry, start_s: float, now: float) -> None:
         """A unit has really ended that started at `start_s`; it stays until its own schedule has played it."""
         table, key = self._table, entry.unit.key
-        entry.ran_s = max(now - start_s, 0.0)
+        entry.life, entry.ran_s = Life.OVER, max(now - start_s, 0.0)
         table.own.ended(key, start_s, now)
         own = table.own.runs.get(key)
         if own is None and not table.has_own_schedule(entry):
@@ -405,7 +405,7 @@ class OwnTurn:
     def _runs_on_own_cells(self, key: str) -> bool:
         """Would a unit have to leave the live cluster if it lost its place here?"""
         entry = self._table.entries.get(key)
-        return entry is not None and entry.run is not None and not entry.run.is_borrowed
+        return entry is not None and entry.life.is_live and not entry.is_borrowed
 
     def _reserve(self, entry: Entry, refusals: OwnRefusals, now: float) -> Reservation | None:
         """Keep the reservation of the first unit as long as it is the first, else make one."""
@@ -423,7 +423,7 @@ class OwnTurn:
         table.own_use.take(unit)
         note(table, entry, promised_s)
         own = table.own.runs[unit.key]
-        if entry.ran_s is not None:
+        if entry.life is Life.OVER:
             own.end_s = own.due_s + entry.ran_s
         table.settle(entry)
 
@@ -432,7 +432,7 @@ class OwnTurn:
         table = self._table
         entry, run = table.entries.get(key), table.own.runs.get(key)
         self.end(key, is_played=False)
-        if run is None or entry is None or entry.run is None or entry.run.is_borrowed:
+        if run is None or entry is None or not entry.life.is_live or entry.is_borrowed:
             return None
         table.vacating.setdefault(key, run.leaves)  # it may have lost another place since
         return entry

@@ -22,10 +22,10 @@ from hived_extender.queues.table import (
     Entry,
     Kept,
     Late,
+    Life,
     Pace,
     Place,
     Returned,
-    Run,
     Table,
     count_waiting,
     is_behind,
@@ -54,7 +54,7 @@ class Queues(Questions):
         table = self._table
         table.rules, table.new_ledger = rules, new_ledger
         for entry in table.entries.values():
-            entry.is_over = False
+            entry.is_over_limit = False
         table.user_waits.clear()
         table.count_anew()
         for entry in list(table.entries.values()):
@@ -95,7 +95,7 @@ class Queues(Questions):
     def arrived(self, unit: Unit, kept: Kept = NEW, *, runs_since_s: float | None = None) -> None:
         """A unit waits, or has run since then, with the state that earlier queues kept of it."""
         table, known = self._table, self._table.entries.get(unit.key)
-        if known is not None and known.ran_s is not None:
+        if known is not None and known.life is Life.OVER:
             self._forget(known)  # it was over, and is there again
         elif known is not None:
             self.changed(unit)
@@ -107,7 +107,7 @@ class Queues(Questions):
         if runs_since_s is not None:
             if kept.due_s is not None:
                 self._restarts.was_due(unit.key, kept.due_s)
-            table.started(entry, Run(runs_since_s, kept.is_borrowed))
+            table.started(entry, runs_since_s, is_borrowed=kept.is_borrowed)
         elif kept.evicted_for:
             table.told_to_leave.append((kept.since_s, unit.key, kept.evicted_for))
         count_waiting(table, entry)
@@ -119,7 +119,7 @@ class Queues(Questions):
         entry = self._table.entries.get(unit.key)
         if entry is None or entry.unit == unit or (entry.whole == unit and unit.key in self._table.own.runs):
             return
-        if entry.run is None and entry.ran_s is None:
+        if entry.is_waiting:
             was, place = entry.unit, entry.place
             self._forget(entry)
             at = unit.created_s if place == was.created_s else place
@@ -142,7 +142,7 @@ class Queues(Questions):
         entry = self._table.entries.get(key)
         if entry is not None and entry.is_held != is_held:
             entry.is_held = is_held
-            if is_held and entry.run is None:
+            if is_held and not entry.life.is_live:
                 self._own.end(key, is_played=False)
             self._table.settle(entry)
             self._table.freed()
@@ -157,7 +157,7 @@ class Queues(Questions):
         if entry is None:
             return None
         place = place_for(table, entry, to)
-        if entry.run is None and key in table.own.runs:
+        if not entry.life.is_live and key in table.own.runs:
             self._own.end(key, is_played=False)
         table.take_out(entry)
         entry.place = place
@@ -171,15 +171,15 @@ class Queues(Questions):
     def removed(self, key: str) -> None:
         """A unit waits no more: its job was deleted. One that ended may still be played in its own schedule."""
         entry = self._table.entries.get(key)
-        if entry is not None and entry.ran_s is None:
+        if entry is not None and entry.life is not Life.OVER:
             self._forget(entry)
             self._table.has_news()
 
     def started(self, key: str, now: float, *, is_borrowed: bool) -> None:
         """A unit has cells; told of the starts that a turn ordered as well."""
         entry = self._table.entries.get(key)
-        if entry is not None and entry.run is None and entry.ran_s is None:
-            self._table.started(entry, Run(now, is_borrowed))
+        if entry is not None and entry.is_waiting:
+            self._table.started(entry, now, is_borrowed=is_borrowed)
 
     def runs_on(self, key: str, own: tuple[int, ...]) -> None:
         """A unit that earlier queues have started runs on these virtual leaves; to be told before the first turn."""
@@ -193,15 +193,15 @@ class Queues(Questions):
         cluster, in slot order; empty if they are not known, or borrowed.
         """
         entry = self._table.entries.get(unit.key)
-        if entry is not None and entry.run is not None and entry.unit != unit:
+        if entry is not None and entry.life.is_live and entry.unit != unit:
             self._own.shrink(unit, own)
             self._table.shrank(entry, unit)
 
     def runs_borrowed(self, key: str, *, is_borrowed: bool) -> None:
         """A unit that earlier queues have started runs on borrowed cells, or does not; told before the first turn."""
         entry = self._table.entries.get(key)
-        if entry is not None and entry.run is not None:
-            entry.run.is_borrowed = is_borrowed
+        if entry is not None and entry.life.is_live:
+            entry.is_borrowed = is_borrowed
             self._table.settle(entry)
 
     def leaving(self, key: str, winner: str, at_s: float = 0.0, now: float | None = None) -> None:
@@ -210,7 +210,7 @@ class Queues(Questions):
         `now`: it has just been decided, and may borrow no more for a while; None if earlier queues did.
         """
         entry = self._table.entries.get(key)
-        if entry is not None and entry.run is not None and not entry.is_leaving:
+        if entry is not None and entry.life.has_cells:
             self._table.leaves(entry, winner, now)
             self._table.told_to_leave.append((at_s, key, winner))
 
@@ -221,7 +221,7 @@ class Queues(Questions):
     def evicted(self, key: str, now: float) -> None:
         """A unit has no cells any more, and waits at its old place."""
         table, entry = self._table, self._table.entries.get(key)
-        if entry is None or entry.run is None:
+        if entry is None or not entry.life.is_live:
             return
         is_ordered = bool(entry.leaving_for)
         table.stopped(entry)
@@ -233,13 +233,13 @@ class Queues(Questions):
     def ended(self, key: str, now: float) -> None:
         """A unit ran, and is over."""
         table, entry = self._table, self._table.entries.get(key)
-        if entry is None or entry.ran_s is not None:
+        if entry is None or entry.life is Life.OVER:
             return
         table.has_news()
-        if entry.run is None:
+        if not entry.life.is_live:
             self._forget(entry)
             return
-        start_s = entry.run.start_s
+        start_s = entry.start_s
         table.stopped(entry)
         self._own.over(entry, start_s, now)
 
@@ -281,7 +281,7 @@ class Queues(Questions):
     def _forget(self, entry: Entry) -> None:
         """One that only waits has kept nobody from cells; a claim of it is dropped, with all refusals, by a turn."""
         table = self._table
-        if entry.run is not None:
+        if entry.life.is_live:
             table.stopped(entry)
         self._own.end(entry.unit.key, is_played=False)
         own_turn.forget(table, entry)

@@ -17,6 +17,7 @@ import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from itertools import chain
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -112,32 +113,51 @@ IN_TIME, NONE_RETURNED = Late(), Returned()
 """Of a job whose pods came, or that had no cells yet; of one that has given no borrowed cells back."""
 
 
-@dataclass(slots=True)
-class Run:
-    """A unit has cells in the live cluster."""
+class Life(Enum):
+    """How far a job has come."""
 
-    start_s: float
-    is_borrowed: bool
+    WAITING = "waiting"
+    STARTING = "starting"  # cells are held for it
+    RUNNING = "running"  # its pods have them
+    LEAVING = "leaving"  # it was told to give its cells back, or has lost them
+    OVER = "over"  # it has ended, but not in its own schedule yet
+
+    def __init__(self, word: str) -> None:
+        self.has_cells = word in ("starting", "running")
+        self.is_live = self.has_cells or word == "leaving"
 
 
 @dataclass(slots=True)
 class Entry:
-    """A unit, where it stands, and what became of it."""
+    """A job in a queue: what it asks for, where it stands, and how far it has come.
+
+    Attributes
+    ----------
+    unit : as it is tried, or has cells
+    whole : as it asked, if it starts with fewer pods
+    is_held : it is to be in no turn, by the word of a person
+    is_over_limit : its user has too many that wait
+    start_s, is_borrowed : while it is live; False for all others
+    leaving_for : the job that gets its cells, "" for none: it was suspended, or has lost them
+    ran_s : once it is over, how long it really ran
+    promised_s, late, returned : as `Kept` has them; both rests say so once they are over
+    """
 
     unit: Unit
     place: float
     kind: int
     is_held: bool = False
-    is_over: bool = False  # its user has too many that wait
-    run: Run | None = None
-    is_leaving: bool = False
-    leaving_for: str = ""  # "" for nobody: it was suspended, or has lost its cells
-    ran_s: float | None = None  # has really ended after so long, and is yet to be played in its own schedule
+    is_over_limit: bool = False
+    life: Life = Life.WAITING
+    start_s: float = 0.0
+    is_borrowed: bool = False
+    leaving_for: str = ""
+    ran_s: float = 0.0
     impossible: str = ""
-    promised_s: float | None = None  # as `Kept` has it
-    late: Late = IN_TIME  # as `Kept` has it; both rests are told once they are over
-    returned: Returned = NONE_RETURNED  # as `Kept` has it
-    whole: Unit | None = None  # as it asked, if it starts with fewer pods
+    promised_s: float | None = None
+    late: Late = IN_TIME
+    returned: Returned = NONE_RETURNED
+    whole: Unit | None = None
 
     @property
     def at(self) -> At:
@@ -147,7 +167,12 @@ class Entry:
     @property
     def is_waiting(self) -> bool:
         """Has it no cells, and may get some?"""
-        return self.run is None and self.ran_s is None
+        return self.life is Life.WAITING
+
+    @property
+    def is_leaving(self) -> bool:
+        """Has it cells that it is to give back?"""
+        return self.life is Life.LEAVING
 
     @property
     def is_aside(self) -> bool:
@@ -157,7 +182,7 @@ class Entry:
     @property
     def is_standing(self) -> bool:
         """Does it take part in turns?"""
-        return not (self.is_aside or self.is_over or self.impossible)
+        return not (self.is_aside or self.is_over_limit or self.impossible)
 
 
 STATE = PREFIX + "queue-state"
@@ -365,7 +390,7 @@ class Table:
     def settle(self, entry: Entry) -> None:
         """Let a unit stand in the lines that are its, and in no others. Cost O(log units) for each."""
         key, unit, kind, at = entry.unit.key, entry.unit, entry.kind, entry.at
-        if entry.run is not None:
+        if entry.life.is_live:
             self._borrowers = None
         is_there = self.entries.get(key) is entry
         is_own, is_waiting = key in self.own.runs, is_there and entry.is_waiting
@@ -388,7 +413,7 @@ class Table:
                 self.moved[unit.queue] = None
         if wants_own:
             self.refusals(unit.vc).is_stale = True
-        if is_own and entry.run is not None and entry.run.is_borrowed and not entry.is_leaving:
+        if is_own and entry.is_borrowed and not entry.is_leaving:
             self.owed.setdefault(key, -1)
         else:
             self.owed.pop(key, None)
@@ -480,7 +505,7 @@ class Table:
             known.clear()
         for entry in self.entries.values():
             entry.kind = self.number(entry.unit)
-            if entry.run is not None:
+            if entry.life.is_live:
                 self.live.take(entry.unit)
                 if not entry.is_leaving:
                     self.shares.take(entry.unit)
@@ -519,9 +544,9 @@ class Table:
         found = self.live.ledger.guaranteed(queue)
         return {CELLS: float(self.own.promised_leaves(queue))} if found is None else found
 
-    def started(self, entry: Entry, run: Run) -> None:
+    def started(self, entry: Entry, start_s: float, *, is_borrowed: bool) -> None:
         """A unit has cells in the live cluster."""
-        entry.run = run
+        entry.life, entry.start_s, entry.is_borrowed = Life.STARTING, start_s, is_borrowed
         self.running[entry.unit.key] = None
         self.run_changes += 1
         self.live.take(entry.unit)
@@ -555,16 +580,16 @@ class Table:
 
     def upgraded(self, entry: Entry) -> None:
         """A unit that is due has its borrowed cells for good."""
-        assert entry.run is not None, "it runs"
-        entry.run.is_borrowed, self._borrowers = False, None
+        assert entry.life.is_live, "it runs"
+        entry.is_borrowed, self._borrowers = False, None
         self.settle(entry)
 
     def leaves(self, entry: Entry, winner: str, now: float | None) -> None:
         """A unit is told to leave `now`, and may rest if it gives borrowed cells back; None: it was told before."""
-        is_lent = entry.run is not None and entry.run.is_borrowed
+        is_lent = entry.is_borrowed
         if now is not None and is_lent and winner not in ("", entry.unit.key, GROWN, LATE):
             self.rests(entry, returned=entry.returned.after(now, FIRST_S))
-        entry.is_leaving, entry.leaving_for, self._leaving = True, winner, None
+        entry.life, entry.leaving_for, self._leaving = Life.LEAVING, winner, None
         self.shares.give(entry.unit)
         self.reclaim_refusals.clear()
         self.settle(entry)
@@ -577,7 +602,7 @@ class Table:
         self.run_changes += 1
         self.running.pop(entry.unit.key, None)
         self.vacating.pop(entry.unit.key, None)
-        entry.run, entry.is_leaving, entry.leaving_for = None, False, ""
+        entry.life, entry.is_borrowed, entry.leaving_for = Life.WAITING, False, ""
         self._borrowers = self._leaving = None
         self.freed()
 
@@ -643,9 +668,9 @@ class Table:
             self._borrowers = found = dict[str, list[Borrower]]()
             for key in self.running:
                 entry = self.entries[key]
-                if entry.run is not None and entry.run.is_borrowed and not entry.is_leaving:
+                if entry.is_borrowed and not entry.is_leaving:
                     is_due = key in self.own.runs
-                    found.setdefault(entry.unit.queue, []).append(Borrower(entry.unit, entry.run.start_s, is_due))
+                    found.setdefault(entry.unit.queue, []).append(Borrower(entry.unit, entry.start_s, is_due))
         return self._borrowers
 
     def all_borrowers(self) -> Iterable[Borrower]:
@@ -721,6 +746,6 @@ def count_waiting(table: Table, about: Entry) -> None:
             del waits[key]
             continue
         count += 1
-        if entry.is_over != (count > most):
-            entry.is_over = count > most
+        if entry.is_over_limit != (count > most):
+            entry.is_over_limit = count > most
             table.settle(entry)
