@@ -24,10 +24,10 @@ from hived.values.decisions import Bind
 from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived.values.specs import Rules as CoreRules
 from hived_extender.jobs.job import JobState
-from hived_extender.queues.book import Action, Change, Step
+from hived_extender.queues.book import Action, Change
 from hived_extender.queues.policies import WAKE_S, Policy, QueueRules, Rules
 from hived_extender.queues.room import Ask, Pending
-from hived_extender.queues.table import Returned
+from hived_extender.queues.table import Life, Returned
 from hived_extender.queues.units import Order, Start, Stop, Unit, Upgrade
 from tests.extender.queues.live import Live, decide
 from tests.property.queued_checks import Checks
@@ -252,7 +252,7 @@ class History:
     def _fail(self) -> None:
         """A job loses its pods, and makes others: hived calls it back."""
         entries = self.replica.book.entries
-        running = [one for one in self.there() if one.has_pods and entries[one.key].step.has_cells]
+        running = [one for one in self.there() if one.has_pods and entries[one.key].life.has_cells]
         if running:
             self._lose(self.random.choice(running))
 
@@ -283,7 +283,7 @@ class History:
         self.bad[node] = None
         for key in there:
             entry = self.replica.book.entries[key]
-            if entry.step.has_cells and self.random.random() < 0.5:
+            if entry.life.has_cells and self.random.random() < 0.5:
                 self._lose(self.courses[key])
 
     def _nodes(self) -> dict[str, Sequence[str]]:
@@ -324,7 +324,7 @@ class History:
         able = [
             one
             for one in self.there()
-            if one.has_pods and entries[one.key].step.has_cells and one.unit.spec.group.members[0].pod_count > 1
+            if one.has_pods and entries[one.key].life.has_cells and one.unit.spec.group.members[0].pod_count > 1
         ]
         if not able:
             return
@@ -358,7 +358,7 @@ class History:
             if course.state is JobState.HELD:
                 course.state = JobState.LET_GO
                 self.replica.see(course, self.now)
-        elif entry.step is Step.WAITING:
+        elif entry.life is Life.WAITING:
             place = self.replica.queues.moved(course.key, what)
             self.replica.book.keep(course.key, place=place)
 
@@ -404,7 +404,7 @@ class History:
     def _hold_again(self, course: Course) -> None:
         """A job was let go by a replica that then lost its cells."""
         book, queues = self.replica.book, self.replica.queues
-        if book.entries[course.key].step.has_cells:
+        if book.entries[course.key].life.has_cells:
             ask = Ask(course.unit, course.kept.is_borrowed, queues.own_cells(course.key))
             if isinstance(self.live.hold(ask, Pending()), Bind):
                 self._let_go(course)
@@ -459,7 +459,7 @@ class History:
     def waiting(self) -> list[str]:
         """The jobs without cells, as the replica has them."""
         entries = self.replica.book.entries
-        return [course.key for course in self.there() if entries[course.key].step is Step.WAITING]
+        return [course.key for course in self.there() if entries[course.key].life is Life.WAITING]
 
 
 def main() -> None:

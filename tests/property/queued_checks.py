@@ -9,10 +9,10 @@ from hived.life.invariants import broken_rule
 from hived.values.decisions import Bind
 from hived.values.specs import PodSpec
 from hived_extender.jobs.job import JobState, uid_of
-from hived_extender.queues.book import Step
 from hived_extender.queues.policies import Policy
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.room import Ask
+from hived_extender.queues.table import Life
 from hived_extender.queues.units import Evict, Order, Start, Stop, Unit
 from tests.extender.queues.live import decide
 from tests.extender.queues.naive import Alone, Job
@@ -194,9 +194,9 @@ class Checks:
         there = [course.key for course in history.there()]
         assert sorted(entries) == sorted(there), sorted(set(entries) ^ set(there))
         for course in history.there():
-            step = entries[course.key].step
-            assert not (step is Step.WAITING and course.has_pods), f"{course.key} waits and runs"
-            assert step is Step.WAITING or course.key in history.live.pods or step is Step.LEAVING, course.key
+            step = entries[course.key].life
+            assert not (step is Life.WAITING and course.has_pods), f"{course.key} waits and runs"
+            assert step is Life.WAITING or course.key in history.live.pods or step is Life.LEAVING, course.key
         queues = history.replica.queues
         in_order = sorted(key for queue in queues.queues() for key in queues.order(queue))
         assert in_order == sorted(history.waiting()), sorted(set(in_order) ^ set(history.waiting()))
@@ -212,7 +212,7 @@ class Checks:
                 entry = history.replica.book.entries[course.key]
                 own = history.replica.queues.own_cells(course.key)
                 is_there = own == tuple(group.virtual.tolist())
-                assert is_there or not entry.step.has_cells, f"{course.key} has {group.virtual}, own {own}"
+                assert is_there or not entry.life.has_cells, f"{course.key} has {group.virtual}, own {own}"
 
     def _due_jobs_own_their_cells(self) -> None:
         """Nobody runs on borrowed cells that is due, if these can be its own where they are."""
@@ -220,7 +220,7 @@ class Checks:
         queues, entries = history.replica.queues, history.replica.book.entries
         for course in history.there():
             group, own = history.live.state.groups.get(course.key), queues.own_cells(course.key)
-            if group is None or group.virtual is not None or not own or not entries[course.key].step.has_cells:
+            if group is None or group.virtual is not None or not own or not entries[course.key].life.has_cells:
                 continue
             could = history.live.copied().upgrade(Ask(course.unit, False, own))
             assert could is None, f"{history.now}: {course.key} is due, and runs on borrowed cells of its own"

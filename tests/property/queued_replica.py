@@ -95,7 +95,7 @@ class Replica:
         """The cells of a job are known by its pods, and whose they are."""
         group, entry = self.live.state.groups.get(course.key), self.book.entries[course.key]
         is_lent = group is not None and group.virtual is None
-        if group is not None and entry.step.has_cells and is_lent != entry.kept.is_borrowed:
+        if group is not None and entry.life.has_cells and is_lent != entry.kept.is_borrowed:
             self.book.keep(course.key, is_borrowed=is_lent)
             self.queues.runs_borrowed(course.key, is_borrowed=is_lent)
         if group is not None and group.virtual is not None:

@@ -20,7 +20,7 @@ from hived_extender.jobs.kinds.marks import user_of
 from hived_extender.jobs.kinds.table import resource_of
 from hived_extender.machine.certificates import asks_of, rfc3339
 from hived_extender.machine.held import Asking
-from hived_extender.queues.book import JobRecord, Step
+from hived_extender.queues.book import JobRecord
 from hived_extender.queues.controller import QueueController, QueueCount, count, count_others, waits_since
 from hived_extender.queues.explaining import Known
 from hived_extender.queues.reasons import (
@@ -39,6 +39,7 @@ from hived_extender.queues.reasons import (
     start_of,
 )
 from hived_extender.queues.records import unit_key
+from hived_extender.queues.table import Life
 from hived_extender.queues.turns import Turns
 
 Seen = Collection[str] | None
@@ -53,7 +54,7 @@ MOST_COMPARED = 5000
 def listed(turns: Turns | None) -> Iterator[JobRecord]:
     """The jobs that are in a queue, or would be but for a problem. A job that was taken out of its queue is neither."""
     entries = () if turns is None else turns.book.entries.values()
-    return (entry for entry in entries if entry.unit is not None or entry.problem)
+    return (entry for entry in entries if entry.asks is not None or entry.problem)
 
 
 def only(turns: Turns | None, name: str, seen: Seen) -> JobRecord | None:
@@ -123,7 +124,7 @@ AT_ONCE = 5000
 WRITE_S = 10.0
 """So long a change waits until it is written. The client waits for longer."""
 
-_STATES = {Step.STARTING: "Starting", Step.RUNNING: "Running", Step.LEAVING: "Leaving"}
+_STATES = {Life.STARTING: "Starting", Life.RUNNING: "Running", Life.LEAVING: "Leaving"}
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -150,7 +151,7 @@ class Wanted(msgspec.Struct, frozen=True):
         if self.prefix and not any(name.startswith(self.prefix) for name in names_of(entry)):
             return False
         is_there = not self.namespace or entry.job.ref.namespace == self.namespace
-        return is_there and (not self.is_waiting or entry.step is Step.WAITING)
+        return is_there and (not self.is_waiting or entry.life is Life.WAITING)
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -270,9 +271,9 @@ class QueueAnswers:
         """A job that waits, as the live cluster would be asked for its cells; None if none waits of this name."""
         with self._desk.lock:
             turns, entry = self._desk.turns, only(self._desk.turns, name, seen)
-            if turns is None or entry is None or entry.step is not Step.WAITING:
+            if turns is None or entry is None or entry.life is not Life.WAITING:
                 return None
-            unit, queues = entry.unit, turns.queues
+            unit, queues = entry.asks, turns.queues
             job = self._job(turns, entry, queues.position(entry.key) or 0, seen)
             if unit is None:
                 return Question(job, None, None, None)
@@ -282,7 +283,7 @@ class QueueAnswers:
             )
             entries = turns.book.entries
             runs = [entries[key] for key in (queues.freed_by(entry.key) if is_over else ()) if key in entries]
-            seen_runs = [(one.unit, str(one.job.ref)) for one in runs if is_seen(one, seen)]
+            seen_runs = [(one.asks, str(one.job.ref)) for one in runs if is_seen(one, seen)]
             return Question(
                 job, reason, turns.room.question(unit), unit.limit_s, entry.key,
                 unit.queue if unit.queue != unit.vc and turns.known.vcs.get(unit.queue) else "",
@@ -302,9 +303,9 @@ class QueueAnswers:
         with self._desk.lock:
             entries = () if self._desk.turns is None else self._desk.turns.book.entries.values()
             return {
-                str(one.job.ref): (one.kept.since_s, one.unit.limit_s)
+                str(one.job.ref): (one.kept.since_s, one.asks.limit_s)
                 for one in entries
-                if one.step.has_cells and one.unit is not None and one.unit.limit_s is not None
+                if one.life.has_cells and one.asks is not None and one.asks.limit_s is not None
                 if str(one.job.ref) in names
             }
 
@@ -326,7 +327,7 @@ class QueueAnswers:
                     may_borrow=queues.may_borrow(each),
                 )
                 for place, each in enumerate(before, 1)
-                if (unit := entries[each].unit) is not None
+                if (unit := entries[each].asks) is not None
             ]  # fmt: skip
 
     def act(self, args: QueueArgs, seen: Seen = None) -> QueuedJob:
@@ -338,11 +339,11 @@ class QueueAnswers:
         with self._desk.lock:
             turns = self._turns()
             entry = find(turns, args.job, seen)
-            if entry.unit is None:
+            if entry.asks is None:
                 raise UserError(f"{entry.job.ref} is in no queue: {entry.problem}", 409)
             if args.action == "move":
                 to = args.to if args.to in ("front", "back") else find(turns, args.to, seen).key
-                if entry.step is not Step.WAITING:
+                if entry.life is not Life.WAITING:
                     raise UserError(f"{entry.job.ref} does not wait, so it has no place in its queue", 409)
                 place = turns.queues.moved(entry.key, to)
                 turns.book.keep(entry.key, place=place)
@@ -386,17 +387,17 @@ class QueueAnswers:
         known: Known | None = None, troubles: Mapping[str, str] | None = None,
     ) -> QueuedJob:  # fmt: skip
         """`over` has the jobs that are above a quota that was lowered, with the quota; `known` as `Queues.why`."""
-        unit, asked, reason = entry.unit, _asked(entry), turns.queues.why(entry.key, position, known)
+        unit, asked, reason = entry.asks, _asked(entry), turns.queues.why(entry.key, position, known)
         in_no_queue = When(kind="never") if entry.is_too_large else When(kind="unknown", because="it is in no queue")
         by_unit = "/".join(unit_key(entry.job.ref)) if turns.is_inactive(entry.job.ref) else ""
         is_held = entry.kept.is_aside or by_unit
-        held = HELD_LATER if is_held and entry.step is not Step.WAITING else ""
+        held = HELD_LATER if is_held and entry.life is not Life.WAITING else ""
         kept = entry.kept
         is_by_person = isinstance(reason, Held)
         why = held_by(by_unit, is_held=kept.is_held, is_suspended=kept.is_suspended) if is_by_person else None
-        if entry.step is Step.STARTING and isinstance(reason, Running):
+        if entry.life is Life.STARTING and isinstance(reason, Running):
             why = STARTING
-        trouble = (troubles or {}).get(str(entry.job.ref), "") if entry.step.has_cells else ""
+        trouble = (troubles or {}).get(str(entry.job.ref), "") if entry.life.has_cells else ""
         troubled = f"; {trouble}" if trouble else ""
         above = f"; above quota {over[entry.key]}, which was lowered" if over and entry.key in over else ""
         return QueuedJob(
@@ -409,7 +410,7 @@ class QueueAnswers:
             priority=asked.priority if asked is not None else 0,
             position=position,
             state=_state(entry, reason),
-            since=waits_since(entry) if entry.step is Step.WAITING else entry.since_s,
+            since=waits_since(entry) if entry.life is Life.WAITING else entry.since_s,
             reason=entry.problem or (why or sentence(reason, namer(turns, seen))) + troubled + above + held,
             gpus=sum(one.pod_count * one.leaf_cell_count for one in asked.group.members) if asked is not None else 0,
             asks=asks_of([PodRequest("", "", "", asked)], asked.leaf_cell_type) if asked is not None else "",
@@ -428,7 +429,7 @@ def _preempted(turns: Turns, entry: JobRecord, seen: Seen, *, looks: bool) -> Pr
     winner, ref = entry.kept.evicted_for, entry.job.ref
     parts = parts_of(winner)
     uid = uid_of(winner) if parts or winner == f"job {uid_of(winner)}" else ""
-    if entry.step.has_cells or not uid or uid == ref.uid:
+    if entry.life.has_cells or not uid or uid == ref.uid:
         return None
     at = rfc3339(entry.kept.since_s)
     if parts:
@@ -450,26 +451,26 @@ def _placed(turns: Turns, queue: str) -> list[tuple[JobRecord, int]]:
     for name in [queue] if queue else names:
         found += [(entries[key], place) for place, key in enumerate(turns.queues.order(name), 1)]
     for entry in listed(turns):
-        is_asked = not queue or (entry.unit is not None and entry.unit.queue == queue)
-        if is_asked and (entry.step is not Step.WAITING or entry.unit is None):
+        is_asked = not queue or (entry.asks is not None and entry.asks.queue == queue)
+        if is_asked and (entry.life is not Life.WAITING or entry.asks is None):
             found.append((entry, 0))
     return found
 
 
 def _asked(entry: JobRecord) -> PodSpec | None:
     """What a job asks for, None if that could not be read."""
-    return entry.unit.spec if entry.unit is not None else entry.asked
+    return entry.asks.spec if entry.asks is not None else entry.spec
 
 
 def _state(entry: JobRecord, reason: Reason | None) -> str:
-    if entry.unit is None:
+    if entry.asks is None:
         return "Waiting" if gangs.waits_for_pods(entry.problem) else "Refused"
-    if entry.step is Step.WAITING:
+    if entry.life is Life.WAITING:
         is_never = isinstance(reason, Impossible | NeverFits)
         return "Held" if isinstance(reason, Held) else "Refused" if is_never else "Waiting"
-    return _STATES[entry.step]
+    return _STATES[entry.life]
 
 
 def _user(entry: JobRecord) -> str:
     job = entry.job
-    return entry.unit.user if entry.unit else user_of(job.labels, job.annotations, job.ref.namespace)
+    return entry.asks.user if entry.asks else user_of(job.labels, job.annotations, job.ref.namespace)

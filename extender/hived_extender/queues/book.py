@@ -11,6 +11,7 @@ Nothing here calls the API server, reads a clock or starts a thread.
 import logging
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -24,7 +25,7 @@ from hived_extender.jobs.kinds.marks import is_marked_held
 from hived_extender.kube.clocks import Backoff
 from hived_extender.machine.stimuli import HoldState
 from hived_extender.queues.queues import Queues
-from hived_extender.queues.table import IN_TIME, Kept
+from hived_extender.queues.table import IN_TIME, Entry, Kept, Life
 from hived_extender.queues.units import GROWN, LATE, Unit
 
 log = logging.getLogger(__name__)
@@ -34,20 +35,6 @@ REFUSED_S = 4.0
 
 LEAVE_S = 60.0
 """So long a controller has to delete the pods of a job that is called back; hived does it then."""
-
-
-class Step(Enum):
-    """How far a job has come by our own doing."""
-
-    WAITING = "waiting"
-    STARTING = "starting"
-    RUNNING = "running"
-    LEAVING = "leaving"
-
-    @property
-    def has_cells(self) -> bool:
-        """Are cells held for it, or in use by its pods?"""
-        return self in (Step.STARTING, Step.RUNNING)
 
 
 class Change(Enum):
@@ -66,31 +53,36 @@ class Action(msgspec.Struct, frozen=True):
     kept: Kept
 
 
-class JobRecord(msgspec.Struct):
-    """All that is known of one job.
+@dataclass(slots=True, kw_only=True, eq=False)
+class JobRecord(Entry):
+    """A job with an object: what became of it in the queues, and what is to be written onto it.
 
-    `problem` says why it is in no queue, "" if it is in one; `asked` is what it asks for, if that could be read all the
-    same, and one that `is_too_large` can never have it. `wanted` is to be written next, `written` is under way.
-    Since `lacks_since_s` cells are held for pods that have not come; None if none are.
+    Attributes
+    ----------
+    kept : the state that its object has, or is about to have
+    asks : what it asks for now; None if it is in no queue, and `problem` says why
+    spec : what it asks for, if that could be read although it is in no queue; if it `is_too_large` it can never run
+    since_s : when its life changed last
+    lacks_since_s : since when cells are held for pods that have not come; None if none are
+    wanted, written : the write that is due next, and the one that is under way
     """
 
     job: Job
     kept: Kept
-    unit: Unit | None = None
+    asks: Unit | None = None
     problem: str = ""
-    asked: PodSpec | None = None
+    spec: PodSpec | None = None
     is_too_large: bool = False
-    step: Step = Step.WAITING
     since_s: float = 0.0
     progress: HoldState | None = None
     lacks_since_s: float | None = None
     wanted: Change | None = None
     written: Action | None = None
-    backoff: Backoff = msgspec.field(default_factory=Backoff)
+    backoff: Backoff = field(default_factory=Backoff)
     refusal: str = ""
 
     @property
-    def is_held(self) -> bool:
+    def is_suspended(self) -> bool:
         """Is its object suspended, by all that was written onto it?"""
         return self.job.state is JobState.HELD and self.is_written
 
@@ -129,7 +121,7 @@ class Book:
         entry = self.entries.get(key)
         if entry is None:
             return math.inf
-        return 0 if entry.unit is None else entry.kept.leaf_count or entry.unit.leaf_count
+        return 0 if entry.asks is None else entry.kept.leaf_count or entry.asks.leaf_count
 
     # Facts
 
@@ -151,7 +143,7 @@ class Book:
                 entry.job = replace(job, roles=())
             self._over(key, now)
         elif entry is None:
-            entry = JobRecord(replace(job, roles=()), kept, unit, problem, since_s=now)
+            entry = JobRecord(job=replace(job, roles=()), kept=kept, asks=unit, problem=problem, since_s=now)
             self._new(entry, now, has_cells=has_cells, was_there=is_first and has_cells and not kept.version)
         elif kept.version >= entry.kept.version:
             self._again(entry, replace(job, roles=()), unit, problem, now, has_cells=has_cells)
@@ -172,7 +164,7 @@ class Book:
         back: dict[str, str] = {}
         for key, state in states.items():
             entry = self.entries.get(key)
-            if entry is None or not entry.step.has_cells:
+            if entry is None or not entry.life.has_cells:
                 continue
             if entry.progress != state:
                 entry.progress, self._changed[key] = state, None
@@ -182,8 +174,8 @@ class Book:
                 entry.lacks_since_s = now
             if state.is_lost:
                 back[key] = ""
-            elif entry.step is Step.STARTING and state.placed_count and not state.held_count:
-                entry.step, self._changed[key] = Step.RUNNING, None
+            elif entry.life is Life.STARTING and state.placed_count and not state.held_count:
+                entry.life, self._changed[key] = Life.RUNNING, None
                 if entry.kept.late != IN_TIME:
                     self.keep(key, late=IN_TIME)
                     self._queues.late(key, IN_TIME)
@@ -194,16 +186,16 @@ class Book:
     def left(self, key: str, now: float) -> None:
         """A job that was to leave has no pods with cells any more: it waits at its old place."""
         entry = self.entries[key]
-        entry.step, entry.since_s, entry.progress, entry.lacks_since_s = Step.WAITING, now, None, None
-        self._changed[key] = None
         self._queues.evicted(key, now)
-        if entry.unit is not None:
-            self._queues.changed(entry.unit)
+        entry.life, entry.since_s, entry.progress, entry.lacks_since_s = Life.WAITING, now, None, None
+        self._changed[key] = None
+        if entry.asks is not None:
+            self._queues.changed(entry.asks)
 
     def pods_are_gated(self, key: str) -> None:
         """Pods of a job wait at its gate. They came after it was let go: it is let go once more."""
         entry = self.entries.get(key)
-        if entry is not None and entry.step.has_cells and entry.written is None and entry.wanted is None:
+        if entry is not None and entry.life.has_cells and entry.written is None and entry.wanted is None:
             self._want(entry, Change.LET_GO)
 
     def wrote(self, action: Action, error: str, now: float) -> None:
@@ -223,7 +215,7 @@ class Book:
             self._todo[entry.key] = None
 
     def _is_late(self, entry: JobRecord, since_s: float, now: float) -> bool:
-        may_take_time = not entry.job.comes_back or (entry.unit is not None and entry.unit.may_take_time)
+        may_take_time = not entry.job.comes_back or (entry.asks is not None and entry.asks.may_take_time)
         return not may_take_time and now >= since_s + self._start_s
 
     # Decisions
@@ -234,13 +226,14 @@ class Book:
     ) -> None:  # fmt: skip
         """Cells are held for a unit, or for this one with fewer pods: its job may go."""
         entry = self.entries[key]
-        unit = unit or entry.unit
+        unit = unit or entry.asks
         leaf_count = 0 if unit is None else unit.leaf_count
         kept = entry.kept.followed_by(
             is_let_go=True, leaf_count=leaf_count, is_borrowed=is_borrowed, since_s=now, due_s=due_s,
             attempts=entry.kept.attempts + 1, evicted_for="", promised_s=promised_s,
         )  # fmt: skip
-        self._step(entry, Step.STARTING, kept, Change.LET_GO, now)
+        life = entry.life if entry.life.is_live else Life.STARTING  # the same turn may have told it to leave
+        self._go_to(entry, life, kept, Change.LET_GO, now)
 
     def call_back(self, key: str, winner: str, now: float, since_s: float | None = None) -> None:
         """A job waits again: its cells are gone, perhaps to another one. An earlier term decided it at `since_s`."""
@@ -251,11 +244,10 @@ class Book:
             late = late.after(now, self._start_s)
             self._queues.late(key, late)
         evicted_for = masked(winner, entry.job.ref.namespace)  # owners read it
-        returned = self._queues.returned(key)
         kept = entry.kept.followed_by(
-            is_let_go=False, since_s=since_s or now, evicted_for=evicted_for, late=late, returned=returned
+            is_let_go=False, since_s=since_s or now, evicted_for=evicted_for, late=late, returned=entry.returned
         )
-        self._step(entry, Step.LEAVING, kept, Change.CALL_BACK, now)
+        self._go_to(entry, Life.LEAVING, kept, Change.CALL_BACK, now)
 
     def keep(self, key: str, **changes: Any) -> None:
         """Another state is to be kept: a place, or that its owner holds it back."""
@@ -290,7 +282,7 @@ class Book:
     def leaving(self, now: float) -> list[tuple[JobRecord, bool]]:
         """The jobs that are to leave. Has that failed: is the call refused, or does the controller not heed it?"""
         found = {key: self.entries.get(key) for key in self._leaving}
-        there = {key: one for key, one in found.items() if one is not None and one.step is Step.LEAVING}
+        there = {key: one for key, one in found.items() if one is not None and one.life is Life.LEAVING}
         self._leaving = dict.fromkeys(there)
         return [(one, one.backoff.wait_s >= REFUSED_S or now >= one.since_s + LEAVE_S) for one in there.values()]
 
@@ -307,7 +299,7 @@ class Book:
     # Steps
 
     def _new(self, entry: JobRecord, now: float, *, has_cells: bool, was_there: bool) -> None:
-        key, unit = entry.key, entry.unit
+        key, unit = entry.key, entry.asks
         self.entries[key] = entry
         self._take_owners_word(entry)
         kept = entry.kept
@@ -317,9 +309,9 @@ class Book:
         is_fresh = has_cells or not self._is_late(entry, kept.since_s, now)
         may_run = was_there or (kept.is_let_go and is_fresh and not _has_grown(entry, unit))
         is_running = entry.job.state is JobState.LET_GO and may_run
-        self._queues.arrived(unit, kept, runs_since_s=(kept.since_s or now) if is_running else None)
+        self._queues.arrived(unit, kept, runs_since_s=(kept.since_s or now) if is_running else None, entry=entry)
         if is_running:
-            entry.step, entry.since_s = (Step.RUNNING if has_cells else Step.STARTING), kept.since_s or now
+            entry.life, entry.since_s = (Life.RUNNING if has_cells else Life.STARTING), kept.since_s or now
         elif entry.job.state is not JobState.HELD or has_cells:
             self._queues.started(key, now, is_borrowed=True)
             self.call_back(key, kept.evicted_for, now, kept.since_s if kept.evicted_for else None)
@@ -329,28 +321,28 @@ class Book:
     def _again(
         self, entry: JobRecord, job: Job, unit: Unit | None, problem: str, now: float, *, has_cells: bool
     ) -> None:
-        had, entry.job, entry.problem = entry.unit, job, problem
+        had, entry.job, entry.problem = entry.asks, job, problem
         if had is None and unit is not None:  # as if it had just come, with the state of when it was a unit
-            entry.unit, entry.step = unit, Step.WAITING
+            entry.asks, entry.life = unit, Life.WAITING
             self._new(entry, now, has_cells=has_cells, was_there=False)
             return
         if unit != had:
             self._asks_for(entry, unit, now)
-        if entry.unit is None:
+        if entry.asks is None:
             self._release(entry, is_marked=had is not None or is_marked_held(job.annotations))
             return
-        if entry.step is Step.LEAVING and job.state is JobState.HELD and not has_cells:
+        if entry.life is Life.LEAVING and job.state is JobState.HELD and not has_cells:
             self.left(entry.key, now)
-        elif entry.step in (Step.WAITING, Step.LEAVING) and job.state is JobState.LET_GO:
+        elif entry.life in (Life.WAITING, Life.LEAVING) and job.state is JobState.LET_GO:
             if entry.kept.is_suspended:
                 self.keep(entry.key, is_suspended=False)
                 self._queues.held(entry.key, entry.kept.is_aside)
             self._want(entry, Change.CALL_BACK)  # somebody else resumed it
-        elif entry.step.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
+        elif entry.life.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
             self._take_owners_word(entry)
             self._queues.held(entry.key, entry.kept.is_aside)
             self.call_back(entry.key, "", now)  # somebody else suspended it
-        elif entry.step.has_cells and (_has_grown(entry, entry.unit) or (had is not None and had.vc != entry.unit.vc)):
+        elif entry.life.has_cells and (_has_grown(entry, entry.asks) or (had is not None and had.vc != entry.asks.vc)):
             self.call_back(entry.key, GROWN, now)
 
     def _take_owners_word(self, entry: JobRecord) -> None:
@@ -366,28 +358,28 @@ class Book:
             self._want(entry, Change.LET_GO)
 
     def _asks_for(self, entry: JobRecord, unit: Unit | None, now: float) -> None:
-        entry.unit = unit
+        entry.asks = unit
         if unit is not None:
             self._queues.changed(unit)
-        elif entry.step is Step.WAITING:
+        elif entry.life is Life.WAITING:
             self._queues.removed(entry.key)
         else:
-            self._queues.ended(entry.key, now)
+            self._queues.ended(entry.key, now, goes_on=True)
 
     def _over(self, key: str, now: float) -> None:
         entry = self.entries.pop(key, None)
         self._changed[key] = None
         self._todo.pop(key, None)
-        if entry is None or entry.unit is None:
+        if entry is None or entry.asks is None:
             return
-        if entry.step is Step.WAITING:
+        if entry.life is Life.WAITING:
             self._queues.removed(key)
         else:
             self._queues.ended(key, now)
 
-    def _step(self, entry: JobRecord, step: Step, kept: Kept, change: Change, now: float) -> None:
-        entry.step, entry.kept, entry.since_s, entry.progress, entry.lacks_since_s = step, kept, now, None, None
-        if step is Step.LEAVING:
+    def _go_to(self, entry: JobRecord, life: Life, kept: Kept, change: Change, now: float) -> None:
+        entry.life, entry.kept, entry.since_s, entry.progress, entry.lacks_since_s = life, kept, now, None, None
+        if life is Life.LEAVING:
             self._leaving[entry.key] = None
         self._want(entry, change)
 
@@ -398,7 +390,7 @@ class Book:
 
 def is_resumed_by_owner(entry: JobRecord, job: Job, kept: Kept) -> bool:
     """Has the owner of a job resumed it, which is yet to get cells? `kept` is the state on it now."""
-    is_back = entry.step in (Step.WAITING, Step.LEAVING) and job.state is JobState.LET_GO
+    is_back = entry.life in (Life.WAITING, Life.LEAVING) and job.state is JobState.LET_GO
     return is_back and kept.version >= entry.kept.version and table.has_switch(job.ref)
 
 
@@ -407,9 +399,9 @@ def _lacking_since(entry: JobRecord, state: HoldState) -> float | None:
 
     On its virtual cluster's own cells a job some of whose pods have come has all the time for the others.
     """
-    if entry.step is Step.STARTING and not state.placed_count:
+    if entry.life is Life.STARTING and not state.placed_count:
         return entry.since_s
-    is_lent = entry.kept.is_borrowed or (entry.unit is not None and entry.unit.priority < MIN_GUARANTEED_PRIORITY)
+    is_lent = entry.kept.is_borrowed or (entry.asks is not None and entry.asks.priority < MIN_GUARANTEED_PRIORITY)
     return entry.lacks_since_s if is_lent else None
 
 

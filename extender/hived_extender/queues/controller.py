@@ -38,11 +38,11 @@ from hived_extender.machine.service import Service
 from hived_extender.machine.stimuli import Claimed, Hold, JobsMade, QuotasFollowed
 from hived_extender.machine.writes.writer import COMPONENT
 from hived_extender.queues.announcing import JobEvents
-from hived_extender.queues.book import Action, Book, Change, JobRecord, Step
+from hived_extender.queues.book import Action, Book, Change, JobRecord
 from hived_extender.queues.own_schedule import Learned
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
-from hived_extender.queues.table import Kept, read_kept, written
+from hived_extender.queues.table import Kept, Life, read_kept, written
 from hived_extender.queues.turns import Shared, Turns
 from hived_extender.queues.units import OtherUse
 from hived_extender.queues.watched import (
@@ -205,17 +205,17 @@ def count(book: Book, due: Callable[[str], float | None]) -> dict[str, QueueCoun
     """
     found: dict[str, QueueCount] = {}
     for entry in book.entries.values():
-        unit = entry.unit
+        unit = entry.asks
         if unit is None:
             continue
         one = found.get(unit.queue)
         if one is None:
             one = found[unit.queue] = QueueCount(unit.vc)
-        if entry.step is Step.WAITING:
+        if entry.life is Life.WAITING:
             one.waiting += 1
             since_s = waits_since(entry)
             one.oldest_s = since_s if one.oldest_s is None else min(one.oldest_s, since_s)
-        elif entry.step.has_cells:
+        elif entry.life.has_cells:
             one.running += 1
             one.borrowed += entry.kept.is_borrowed and due(entry.key) is None
             for name, amount in unit.request.items():

@@ -18,7 +18,7 @@ from hived_extender.jobs.job import JobState, told
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.clocks import timestamp
 from hived_extender.kube.watch import ObjectKind
-from hived_extender.queues.book import Book, JobRecord, Step
+from hived_extender.queues.book import Book, JobRecord
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.reasons import held_by
 from hived_extender.queues.records import (
@@ -39,6 +39,7 @@ from hived_extender.queues.records import (
     unit_spec,
     unit_status,
 )
+from hived_extender.queues.table import Life
 from hived_extender.queues.watched import QueueItem
 
 log = logging.getLogger(__name__)
@@ -281,10 +282,11 @@ def _kept(item: Object) -> bytes:
 
 
 _PHASES = {
-    Step.WAITING: Phase.ENQUEUED,
-    Step.STARTING: Phase.RESERVED,
-    Step.RUNNING: Phase.RUNNING,
-    Step.LEAVING: Phase.ENQUEUED,
+    Life.WAITING: Phase.ENQUEUED,
+    Life.STARTING: Phase.RESERVED,
+    Life.RUNNING: Phase.RUNNING,
+    Life.LEAVING: Phase.ENQUEUED,
+    Life.OVER: Phase.SUCCEEDED,
 }
 
 
@@ -327,17 +329,17 @@ class Records:
         self._quotas = ()  # they have objects now
 
     def _item(self, book: Book, key: str) -> tuple[str, str, int]:
-        job, unit = book.entries[key].job.ref, book.entries[key].unit
+        job, unit = book.entries[key].job.ref, book.entries[key].asks
         return job.namespace, unit_name(job), 0 if unit is None else unit.priority
 
 
 def _unit_record(entry: JobRecord) -> UnitRecord | None:
-    unit = entry.unit
+    unit = entry.asks
     if unit is None:
         return None
     progress = entry.progress
-    phase = _PHASES[entry.step]
-    if entry.step is Step.STARTING and entry.written is None and entry.wanted is None:
+    phase = _PHASES[entry.life]
+    if entry.life is Life.STARTING and entry.written is None and entry.wanted is None:
         phase = Phase.DEQUEUED
     return UnitRecord(
         entry.job.ref,
@@ -358,15 +360,15 @@ def _unit_record(entry: JobRecord) -> UnitRecord | None:
 
 def _message(entry: JobRecord, queue: str) -> str:
     """Why a job has no pods yet, in words that do not change with its place: each change is a call."""
-    match entry.step:
-        case Step.WAITING if entry.kept.is_aside:
+    match entry.life:
+        case Life.WAITING if entry.kept.is_aside:
             return held_by("", is_held=entry.kept.is_held, is_suspended=entry.kept.is_suspended)
-        case Step.WAITING:
+        case Life.WAITING:
             notice = entry.kept.late.notice or entry.kept.returned.notice
             shows = f"hived get queue {queue} shows its place, and what it waits for"
             return f"waits in queue {queue}: {shows}{notice and f'; {notice}'}"
-        case Step.STARTING:
+        case Life.STARTING:
             return "cells for all of its pods are held"
-        case Step.LEAVING:
+        case Life.LEAVING:
             return "is called back, and waits again once its pods are gone"
     return ""

@@ -4,6 +4,7 @@
 that are due there, then lends what is left. Facts only note what is to be looked at; nothing starts before a turn.
 """
 
+import copy
 from collections.abc import Callable
 
 from hived.values.specs import BindInfo, ClusterSpec, PodSpec
@@ -17,7 +18,6 @@ from hived_extender.queues.policies import Rules
 from hived_extender.queues.room import Room
 from hived_extender.queues.table import (
     NEW,
-    NONE_RETURNED,
     USUAL,
     Entry,
     Kept,
@@ -25,7 +25,6 @@ from hived_extender.queues.table import (
     Life,
     Pace,
     Place,
-    Returned,
     Table,
     count_waiting,
     is_behind,
@@ -92,8 +91,10 @@ class Queues(Questions):
 
     # Facts about units
 
-    def arrived(self, unit: Unit, kept: Kept = NEW, *, runs_since_s: float | None = None) -> None:
-        """A unit waits, or has run since then, with the state that earlier queues kept of it."""
+    def arrived(
+        self, unit: Unit, kept: Kept = NEW, *, runs_since_s: float | None = None, entry: Entry | None = None
+    ) -> None:
+        """A unit waits, or has run since then, with the state that earlier queues kept of it; `entry` records it."""
         table, known = self._table, self._table.entries.get(unit.key)
         if known is not None and known.life is Life.OVER:
             self._forget(known)  # it was over, and is there again
@@ -101,7 +102,8 @@ class Queues(Questions):
             self.changed(unit)
             return
         at = unit.created_s if kept.place is None else kept.place
-        table.entries[unit.key] = entry = Entry(unit, at, table.number(unit), kept.is_aside)
+        table.entries[unit.key] = entry = entry or Entry()
+        entry.enter(unit, at, table.number(unit), is_held=kept.is_aside)
         entry.promised_s = kept.promised_s
         table.rests(entry, late=kept.late, returned=kept.returned)
         if runs_since_s is not None:
@@ -123,7 +125,8 @@ class Queues(Questions):
             was, place = entry.unit, entry.place
             self._forget(entry)
             at = unit.created_s if place == was.created_s else place
-            self.arrived(unit, Kept(place=at, is_held=entry.is_held, late=entry.late, returned=entry.returned))
+            kept = Kept(place=at, is_held=entry.is_held, late=entry.late, returned=entry.returned)
+            self.arrived(unit, kept, entry=entry)
 
     def late(self, key: str, late: Late) -> None:
         """The pods of a unit that leaves did not come, or have come: it takes no turn until then."""
@@ -131,11 +134,6 @@ class Queues(Questions):
         if entry is not None:
             self._table.rests(entry, late=late)
             self._table.settle(entry)
-
-    def returned(self, key: str) -> Returned:
-        """How often a unit gave borrowed cells back, and until when it borrows no more."""
-        entry = self._table.entries.get(key)
-        return NONE_RETURNED if entry is None else entry.returned
 
     def held(self, key: str, is_held: bool) -> None:
         """A unit is to be in no turn, or is again. One that has cells keeps them."""
@@ -230,12 +228,14 @@ class Queues(Questions):
         count_waiting(table, entry)
         table.settle(entry)
 
-    def ended(self, key: str, now: float) -> None:
-        """A unit ran, and is over."""
+    def ended(self, key: str, now: float, *, goes_on: bool = False) -> None:
+        """A unit ran, and is over. Its job `goes_on` in no queue: its own schedule ends a copy of its record."""
         table, entry = self._table, self._table.entries.get(key)
         if entry is None or entry.life is Life.OVER:
             return
         table.has_news()
+        if goes_on:
+            table.entries[key] = entry = copy.copy(entry)
         if not entry.life.is_live:
             self._forget(entry)
             return

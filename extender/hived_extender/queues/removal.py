@@ -6,8 +6,9 @@ from typing import Any
 from hived_config.loader import Configuration
 from hived_extender.jobs.quotas.tree import QuotaTree
 from hived_extender.kube.clocks import wall_s
-from hived_extender.queues.book import JobRecord, Step
+from hived_extender.queues.book import JobRecord
 from hived_extender.queues.controller import QueueController, is_let_go
+from hived_extender.queues.table import Life
 from hived_extender.queues.tree_use import MOST_NAMED, lowered_by
 
 LOCK_S = 1.0
@@ -31,7 +32,7 @@ def without_queues(desk: QueueController, new: Configuration) -> list[str]:
 
     def told(waiting: list[JobRecord]) -> list[str]:
         if new.rules.queueing.is_enabled:
-            lost = [entry for entry in waiting if entry.unit and entry.unit.vc not in new.cluster.virtual_clusters]
+            lost = [entry for entry in waiting if entry.asks and entry.asks.vc not in new.cluster.virtual_clusters]
             return _named(lost, VC_GOES)
         freed = {entry.key: entry for entry in waiting if is_let_go(entry.job, entry.kept)}
         return _named(freed.values(), LET_GO) + _named((one for one in waiting if one.key not in freed), STAYS)
@@ -44,7 +45,7 @@ def without_quotas(desk: QueueController, tree: QuotaTree) -> list[str]:
     before: Mapping[str, object] = {} if desk.quotas.tree is None else desk.quotas.tree.quotas
 
     def told(waiting: list[JobRecord]) -> list[str]:
-        lost = (one for one in waiting if one.unit and one.unit.queue in before and one.unit.queue not in tree.quotas)
+        lost = (one for one in waiting if one.asks and one.asks.queue in before and one.asks.queue not in tree.quotas)
         return _named(lost, QUOTA_GOES)
 
     return _of_waiting(desk, told)
@@ -55,7 +56,7 @@ def _of_waiting(desk: QueueController, told: Callable[[list[JobRecord]], list[st
         return [UNKNOWN]
     try:
         entries = () if desk.turns is None else desk.turns.book.entries.values()
-        return told([entry for entry in entries if entry.step is Step.WAITING])
+        return told([entry for entry in entries if entry.life is Life.WAITING])
     finally:
         desk.lock.release()
 

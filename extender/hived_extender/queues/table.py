@@ -34,7 +34,7 @@ from hived_extender.queues.ledger import CELLS, Borrower, Exchanges, Ledger, Sha
 from hived_extender.queues.own_schedule import Learned, OwnSchedule, Reservation
 from hived_extender.queues.policies import At, Blocks, Kinds, Line, Rank, Rules
 from hived_extender.queues.room import Ask
-from hived_extender.queues.units import GROWN, LATE, OtherUse, Unit
+from hived_extender.queues.units import GROWN, LATE, NO_UNIT, OtherUse, Unit
 
 FIRST_S = 900.0
 """The first rest of a job that gave borrowed cells back."""
@@ -127,13 +127,13 @@ class Life(Enum):
         self.is_live = self.has_cells or word == "leaving"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Entry:
     """A job in a queue: what it asks for, where it stands, and how far it has come.
 
     Attributes
     ----------
-    unit : as it is tried, or has cells
+    unit : as it is tried, or has cells; `NO_UNIT` of a job that was in no queue yet
     whole : as it asked, if it starts with fewer pods
     is_held : it is to be in no turn, by the word of a person
     is_over_limit : its user has too many that wait
@@ -143,9 +143,9 @@ class Entry:
     promised_s, late, returned : as `Kept` has them; both rests say so once they are over
     """
 
-    unit: Unit
-    place: float
-    kind: int
+    unit: Unit = NO_UNIT
+    place: float = 0.0
+    kind: int = -1
     is_held: bool = False
     is_over_limit: bool = False
     life: Life = Life.WAITING
@@ -158,6 +158,13 @@ class Entry:
     late: Late = IN_TIME
     returned: Returned = NONE_RETURNED
     whole: Unit | None = None
+
+    def enter(self, unit: Unit, place: float, kind: int, *, is_held: bool) -> None:
+        """Begin to wait, with nothing left of an earlier life."""
+        self.unit, self.whole, self.place, self.kind, self.is_held = unit, None, place, kind, is_held
+        self.life, self.start_s, self.is_borrowed, self.ran_s = Life.WAITING, 0.0, False, 0.0
+        self.is_over_limit, self.leaving_for, self.impossible, self.promised_s = False, "", "", None
+        self.late, self.returned = IN_TIME, NONE_RETURNED
 
     @property
     def at(self) -> At:

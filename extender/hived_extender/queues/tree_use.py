@@ -65,8 +65,8 @@ def running_in(tree: QuotaTree, book: Book, queues: Questions, now: float) -> li
 def _with_cells(book: Book, queues: Questions) -> Iterator[tuple[JobRecord, Unit]]:
     """The jobs with cells, each as it counts: one that asks for more by now has the rest, if any, beyond its unit."""
     for entry in book.entries.values():
-        if entry.unit is not None and entry.step.has_cells:
-            yield entry, queues.running_unit(entry.key) or entry.unit
+        if entry.asks is not None and entry.life.has_cells:
+            yield entry, queues.running_unit(entry.key) or entry.asks
 
 
 def _running(entry: JobRecord, unit: Unit, queue: str, now: float) -> Running:

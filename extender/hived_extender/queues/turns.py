@@ -48,7 +48,7 @@ from hived_extender.machine.stimuli import (
     Stimulus,
 )
 from hived_extender.queues.announcing import JobEvents
-from hived_extender.queues.book import Action, Book, JobRecord, Step, is_resumed_by_owner
+from hived_extender.queues.book import Action, Book, JobRecord, is_resumed_by_owner
 from hived_extender.queues.ledger import TreeLedger, Unlimited
 from hived_extender.queues.live_room import LiveRoom, Surroundings, groups_within, leaves_of
 from hived_extender.queues.own_schedule import Learned
@@ -58,7 +58,7 @@ from hived_extender.queues.queues import Queues
 from hived_extender.queues.reasons import NOT_BORN_HELD, RESUMED, Impossible, NeverFits, OverQuota, Reason, sentence
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.room import Ask
-from hived_extender.queues.table import BACK, Kept, read_kept
+from hived_extender.queues.table import BACK, Kept, Life, read_kept
 from hived_extender.queues.tree_use import TreeUse
 from hived_extender.queues.units import (
     LATE,
@@ -164,16 +164,16 @@ class CallingBack:
             if has_failed and left and entry.job.comes_back:
                 groups = dict.fromkeys(request.spec.group.name for request in left)
                 self.put(GroupsEvicted(tuple(groups), entry.kept.evicted_for))
-            elif not pods and (has_failed or entry.is_held):
+            elif not pods and (has_failed or entry.is_suspended):
                 self._book.left(entry.key, self._now())
 
     def bar(self, job: JobRef) -> None:
         """Have the pods of a job wait until its turn: its owner may have let it go."""
         entry = self._book.entries.get(job.key)
-        if entry is None or entry.step.has_cells or entry.unit is None:
+        if entry is None or entry.life.has_cells or entry.asks is None:
             self.put(JobsBarred(freed=(job.job_name,)))
         else:
-            self.put(JobsBarred({job.job_name: entry.unit.queue}))
+            self.put(JobsBarred({job.job_name: entry.asks.queue}))
 
     def put(self, stimulus: Stimulus) -> None:
         """Tell the service, which may take no part in it just now."""
@@ -195,12 +195,12 @@ class Shrinking:
     def seen(self, key: str) -> None:
         """A job looks different. A gang whose pods a controller makes anew needs all of its places."""
         entry, had = self._book.entries.get(key), self._queues.running_unit(key)
-        if entry is None or entry.unit is None or had is None or not entry.step.has_cells:
+        if entry is None or entry.asks is None or had is None or not entry.life.has_cells:
             self._smaller.pop(key, None)
             return
         if entry.job.ref.kind == gangs.KIND and entry.job.comes_back:
             return
-        if any(count < _sizes(had)[size] for size, count in _needed(had, entry.unit).items()):
+        if any(count < _sizes(had)[size] for size, count in _needed(had, entry.asks).items()):
             self._smaller[key] = None
         else:
             self._smaller.pop(key, None)
@@ -209,14 +209,14 @@ class Shrinking:
         """Give back what no pod has or will have any more. Cost O(pods of jobs that need less)."""
         for key in list(self._smaller):
             entry, had = self._book.entries.get(key), self._queues.running_unit(key)
-            if entry is None or entry.unit is None or had is None or not entry.step.has_cells:
+            if entry is None or entry.asks is None or had is None or not entry.life.has_cells:
                 del self._smaller[key]
                 continue
-            unit = self._of_now(entry.job.ref, had, entry.unit)
+            unit = self._of_now(entry.job.ref, had, entry.asks)
             if unit.leaf_count < had.leaf_count:
                 self._give_back(entry.job.ref, unit, is_borrowed=entry.kept.is_borrowed)
                 self._keep(key, unit.leaf_count)
-            if all(count >= _sizes(unit)[size] for size, count in _needed(unit, entry.unit).items()):
+            if all(count >= _sizes(unit)[size] for size, count in _needed(unit, entry.asks).items()):
                 del self._smaller[key]
 
     def _of_now(self, job: JobRef, had: Unit, needs: Unit) -> Unit:
@@ -361,9 +361,9 @@ class Turns:
                 unit = unit_of(job, seen.need, self._cells, self._tree, preempts=preempts)
             except UserError as error:
                 problem, is_too_large = error.message, isinstance(error, TooLargeError)
-        was = None if entry is None else entry.unit
-        is_new, had_cells = entry is None or entry.unit is None, entry is not None and entry.step.has_cells
-        has_cells = (is_new or (entry is not None and entry.step is Step.LEAVING)) and self._has_cells(job.ref)
+        was = None if entry is None else entry.asks
+        is_new, had_cells = entry is None or entry.asks is None, entry is not None and entry.life.has_cells
+        has_cells = (is_new or (entry is not None and entry.life is Life.LEAVING)) and self._has_cells(job.ref)
         newest = self._kept(job, entry, earlier)
         if unit is not None and unit.minimum is not None and newest.is_let_go and newest.leaf_count:
             unit, job = no_larger(unit, newest.leaf_count), replace(job, grows=True)
@@ -371,25 +371,25 @@ class Turns:
         self.book.job_seen(job, unit, newest, now, problem, has_cells=has_cells, is_first=is_first)
         entry = self.book.entries.get(job.ref.key)  # none for a job that is over
         if entry is not None:
-            entry.asked, entry.is_too_large = (None if seen.need is None else seen.need.spec), is_too_large
+            entry.spec, entry.is_too_large = (None if seen.need is None else seen.need.spec), is_too_large
         self._back.bar(job.ref)
         self._shrinking.seen(job.ref.key)
         if had_cells and seen.need is None and not seen.problem:
             self._back.put(HoldDropped(job.ref.key))  # no pod of it needs cells any more
-        if had_cells and entry is not None and entry.unit is not None and not entry.step.has_cells:
+        if had_cells and entry is not None and entry.asks is not None and not entry.life.has_cells:
             self._back.called_back(entry)
         if is_new and unit is not None and entry is not None:
             self._hold_again(entry, unit, has_cells=has_cells)
-            if entry.step is Step.LEAVING and not newest.version:
+            if entry.life is Life.LEAVING and not newest.version:
                 self._events.enqueued(job.ref, unit.queue, 0.0, now, NOT_BORN_HELD)
-            elif entry.step is Step.WAITING:
+            elif entry.life is Life.WAITING:
                 warning = misplaced(job, (pod for pod, _ in seen.need.pods)) if seen.need is not None else ""
                 self._events.enqueued(job.ref, unit.queue, now - job.created_s, now, warning)
         if is_resumed and unit is not None:
             self._events.enqueued(job.ref, unit.queue, 0.0, now, RESUMED)
         if problem and job.ref.kind != gangs.KIND and job.roles_in is None:  # others become whole in a moment
             self._events.refused(job.ref, problem, now)
-        if unit is not None and unit != was and entry is not None and entry.step is Step.WAITING:
+        if unit is not None and unit != was and entry is not None and entry.life is Life.WAITING:
             _say_if_never(self.queues, self._events, entry, now)
         if unit is not None and self.is_inactive(job.ref):
             self.queues.held(job.ref.key, True)
@@ -514,7 +514,7 @@ class Turns:
     def give_way(self, key: str, winner: str) -> None:
         """A job on borrowed cells leaves for guaranteed work of no queue."""
         entry = self.book.entries.get(key)
-        if entry is not None and entry.step.has_cells:
+        if entry is not None and entry.life.has_cells:
             self._back.reclaim(key, winner)
 
     def take_actions(self, limit: int) -> list[Action]:
@@ -547,14 +547,14 @@ class Turns:
         found = read_kept(job.annotations, job.ref.uid, self._prover)
         if entry is None and earlier is not None:
             entry = earlier.book.entries.get(job.ref.key)
-        elif entry is None or job.ref.kind != gangs.KIND or entry.step.has_cells:
+        elif entry is None or job.ref.kind != gangs.KIND or entry.life.has_cells:
             return found
         return found if entry is None else max(found, entry.kept, key=lambda one: one.version)
 
     def _hold_again(self, entry: JobRecord, unit: Unit, *, has_cells: bool) -> None:
         """Pods of a job that an earlier term let go run at the priority of then, and those to come get cells."""
         found = None
-        if entry.step.has_cells and entry.kept.is_let_go:
+        if entry.life.has_cells and entry.kept.is_let_go:
             if has_cells:
                 self._see_whose(entry)
             found = self.room.hold_again(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)))
@@ -564,14 +564,14 @@ class Turns:
                 else:
                     self.book.job_seen(entry.job, None, entry.kept, self._now())  # until it has cells as in no queue
                 return
-        elif entry.step is not Step.LEAVING:
+        elif entry.life is not Life.LEAVING:
             return
         with self._service.runner.look() as machine:
             core, requests = machine.cache.core, [one.request for one in machine.cache.jobs.pods_of(entry.job.ref)]
             groups = list(dict.fromkeys(each.spec.group.name for each in requests if each is not None))
             held = found.virtual if isinstance(found, HeldBind) else ()
             if core is not None:
-                is_leaving = entry.step is Step.LEAVING
+                is_leaving = entry.life is Life.LEAVING
                 self.queues.runs_on(unit.key, leaves_of(core.state, unit, groups, held, is_leaving=is_leaving))
 
     def _see_whose(self, entry: JobRecord) -> None:

@@ -87,6 +87,10 @@ class Unit(msgspec.Struct, frozen=True):
         return sum(member.pod_count * member.leaf_cell_count for member in self.spec.group.members)
 
 
+NO_UNIT = Unit("", "", PodSpec("", 0, 0, GroupSpec("", ())), 0.0)
+"""Of a job that is in no queue."""
+
+
 class OtherUse(msgspec.Struct, frozen=True):
     """The use of a leaf of the quota tree by pods of no unit, or by pods beyond those that a unit asks for.
 

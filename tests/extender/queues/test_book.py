@@ -8,9 +8,9 @@ from msgspec.structs import replace
 from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.jobs.job import Job, JobRef, JobState
 from hived_extender.machine.stimuli import HoldState
-from hived_extender.queues.book import Action, Book, Change, Step
+from hived_extender.queues.book import Action, Book, Change
 from hived_extender.queues.queues import Queues
-from hived_extender.queues.table import NONE_RETURNED, Kept, Returned
+from hived_extender.queues.table import Kept, Life
 from hived_extender.queues.units import LATE, Unit
 from tests.extender.queues import small
 from tests.extender.queues.live import Live
@@ -34,9 +34,6 @@ class Told:
     def leaving(self, key: str, winner: str, at_s: float, now: float | None) -> None:
         self.calls.append(("leaving", key))
         self.winner = winner
-
-    def returned(self, key: str) -> Returned:
-        return NONE_RETURNED
 
     def __getattr__(self, name: str) -> Any:
         def call(subject: Any, *_: Any, **__: Any) -> None:
@@ -62,8 +59,8 @@ class Case:
         self.book.job_seen(job, more.pop("unit", UNIT), known if kept is None else kept, now, **more)
 
     @property
-    def step(self) -> Step:
-        return self.book.entries[KEY].step
+    def life(self) -> Life:
+        return self.book.entries[KEY].life
 
     def write(self, now: float = 0.0, error: str = "") -> list[Action]:
         """Carry out what is due."""
@@ -88,7 +85,7 @@ def changes(actions: list[Action]) -> list[Change]:
 def test_a_job_that_is_held_waits() -> None:
     case = Case()
     case.seen(HELD)
-    assert (case.step, case.told.names, case.write()) == (Step.WAITING, ["arrived"], [])
+    assert (case.life, case.told.names, case.write()) == (Life.WAITING, ["arrived"], [])
 
 
 def test_a_job_is_let_go_once_its_cells_are_held() -> None:
@@ -102,11 +99,11 @@ def test_a_job_is_let_go_once_its_cells_are_held() -> None:
         True,
         1.0,
     )
-    assert (case.step, case.told.names) == (Step.STARTING, ["arrived"])
+    assert (case.life, case.told.names) == (Life.STARTING, ["arrived"])
 
 
 def test_a_job_runs_once_all_its_pods_have_cells() -> None:
-    assert Case().running().step is Step.RUNNING
+    assert Case().running().life is Life.RUNNING
 
 
 def test_a_job_that_is_over_has_ended() -> None:
@@ -131,7 +128,7 @@ def test_a_job_that_is_called_back_waits_again_once_its_pods_are_gone() -> None:
     case.seen(LEAVING)
     assert "evicted" not in case.told.names
     case.seen(HELD)
-    assert (case.step, case.told.names[-2:]) == (Step.WAITING, ["evicted", "changed"])
+    assert (case.life, case.told.names[-2:]) == (Life.WAITING, ["evicted", "changed"])
 
 
 def test_no_name_of_another_namespace_is_kept_on_a_job_and_the_queues_know_the_winner_all_the_same() -> None:
@@ -144,7 +141,7 @@ def test_no_name_of_another_namespace_is_kept_on_a_job_and_the_queues_know_the_w
 def test_news_of_a_job_without_what_is_kept_change_nothing_until_it_is_there_again() -> None:
     case = Case().running()
     case.seen(HELD, kept=Kept())
-    assert (case.step, changes(case.write())) == (Step.RUNNING, [Change.KEEP])
+    assert (case.life, changes(case.write())) == (Life.RUNNING, [Change.KEEP])
 
 
 def test_a_job_that_its_owner_resumes_is_held_back_again() -> None:
@@ -162,13 +159,13 @@ def test_a_job_that_is_resumed_while_it_leaves_is_held_back_again() -> None:
     case.seen(LET_GO)
     assert changes(case.write()) == [Change.CALL_BACK]
     case.seen(HELD)
-    assert case.step is Step.WAITING
+    assert case.life is Life.WAITING
 
 
 def test_a_job_that_its_owner_suspends_gives_its_cells_back() -> None:
     case = Case().running()
     case.seen(LEAVING)
-    assert (case.step, changes(case.write())) == (Step.LEAVING, [Change.CALL_BACK])
+    assert (case.life, changes(case.write())) == (Life.LEAVING, [Change.CALL_BACK])
 
 
 def test_a_job_that_its_owner_suspends_stays_so_until_its_owner_resumes_it() -> None:
@@ -178,7 +175,7 @@ def test_a_job_that_its_owner_suspends_stays_so_until_its_owner_resumes_it() -> 
     assert (action.kept.is_suspended, action.kept.is_let_go) == (True, False)
     case.seen(HELD)
     case.seen(HELD)
-    assert (case.step, case.write()) == (Step.WAITING, [])
+    assert (case.life, case.write()) == (Life.WAITING, [])
     case.seen(LET_GO)
     (action,) = case.write()
     assert (action.change, action.kept.is_suspended) == (Change.CALL_BACK, False)
@@ -224,13 +221,13 @@ def test_after_a_restart_a_job_is_due_only_if_it_runs(job: Job) -> None:
 def test_a_new_leader_takes_a_job_for_running_that_was_let_go() -> None:
     case = Case()
     case.seen(LET_GO, Kept(is_let_go=True, since_s=3.0), now=9.0, has_cells=True)
-    assert (case.step, case.told.names, case.write()) == (Step.RUNNING, ["arrived"], [])
+    assert (case.life, case.told.names, case.write()) == (Life.RUNNING, ["arrived"], [])
 
 
 def test_a_job_that_ran_before_there_were_queues_is_left_alone() -> None:
     case = Case()
     case.seen(LET_GO, has_cells=True, is_first=True, now=9.0)
-    assert (case.step, case.write()) == (Step.RUNNING, [])
+    assert (case.life, case.write()) == (Life.RUNNING, [])
 
 
 @pytest.mark.parametrize("kept", [Kept(version=3), Kept()])
@@ -250,7 +247,7 @@ def test_a_job_that_its_owner_suspends_while_nobody_leads_is_let_go_no_more() ->
 def test_a_new_job_that_nobody_held_back_is_held_back() -> None:
     case = Case()
     case.seen(LET_GO)
-    assert (case.step, changes(case.write())) == (Step.LEAVING, [Change.CALL_BACK])
+    assert (case.life, changes(case.write())) == (Life.LEAVING, [Change.CALL_BACK])
 
 
 def test_a_refused_write_is_tried_again_later_each_time() -> None:
@@ -291,7 +288,7 @@ def test_an_older_state_is_no_news_whatever_the_clock_says() -> None:
     case.book.let_go(KEY, 990.0, is_borrowed=False, due_s=None)
     case.write()
     case.seen(HELD, Kept(version=1, since_s=1000.0), now=990.5)
-    assert (case.step, changes(case.write())) == (Step.STARTING, [Change.KEEP])
+    assert (case.life, changes(case.write())) == (Life.STARTING, [Change.KEEP])
 
 
 def test_a_job_without_a_pod_that_has_a_node_is_called_back_after_its_time() -> None:
@@ -329,7 +326,7 @@ def test_a_job_on_lent_cells_gives_them_back_where_some_of_its_pods_never_come(
     both = {KEY: HoldState(slot_count=2, held_count=0, placed_count=2, bound_count=2)}
     assert (case.book.progressed(some, 2.0), case.book.progressed(some, 601.0)) == ({}, {})
     assert case.book.progressed(both, 602.0) == {}
-    assert case.step is Step.RUNNING
+    assert case.life is Life.RUNNING
     assert (case.book.progressed(some, 700.0), case.book.progressed(some, 1299.0)) == ({}, {})
     assert case.book.progressed(some, 1300.0) == {KEY: LATE}
 
@@ -350,13 +347,13 @@ def test_a_job_that_shrinks_and_grows_again_to_its_size_goes_on() -> None:
     case.write()
     for unit in (UNIT, LARGER):
         case.seen(LET_GO, unit=unit)
-    assert (case.step, case.write()) == (Step.STARTING, [])
+    assert (case.life, case.write()) == (Life.STARTING, [])
 
 
 def test_a_job_that_may_grow_by_itself_goes_on() -> None:
     case = Case().running()
     case.seen(replace(LET_GO, grows=True), unit=LARGER)
-    assert (case.step, case.write()) == (Step.RUNNING, [])
+    assert (case.life, case.write()) == (Life.RUNNING, [])
 
 
 def test_a_job_that_asks_another_virtual_cluster_while_it_runs_is_called_back() -> None:
@@ -386,7 +383,7 @@ def test_a_call_back_has_failed_once_it_is_refused_three_times() -> None:
         case.write(now, error="too long")
     assert [has_failed for _, has_failed in case.book.leaving(8.0)] == [True]
     case.book.left(KEY, 9.0)
-    assert (case.step, case.told.names[-2:], case.book.leaving(9.0)) == (Step.WAITING, ["evicted", "changed"], [])
+    assert (case.life, case.told.names[-2:], case.book.leaving(9.0)) == (Life.WAITING, ["evicted", "changed"], [])
 
 
 def test_a_call_back_has_failed_a_minute_later() -> None:
@@ -401,16 +398,16 @@ def test_a_job_that_is_suspended_leaves_for_as_long_as_its_pods_have_cells() -> 
     case.book.call_back(KEY, "Job/team/big", 5.0)
     case.write()
     case.seen(HELD, has_cells=True)
-    assert case.step is Step.LEAVING
+    assert case.life is Life.LEAVING
     case.seen(HELD)
-    assert case.step is Step.WAITING
+    assert case.life is Life.WAITING
 
 
 def test_a_new_leader_has_a_suspended_job_leave_whose_pods_still_have_cells() -> None:
     case = Case()
     case.seen(HELD, Kept(version=3, since_s=0.5, evicted_for="Job/team/big"), has_cells=True)
     (action,) = case.write()
-    assert (case.step, action.change) == (Step.LEAVING, Change.CALL_BACK)
+    assert (case.life, action.change) == (Life.LEAVING, Change.CALL_BACK)
     assert action.kept.since_s == 0.5, "a third leader, too, is to know when that was decided"
 
 
@@ -433,14 +430,14 @@ def test_a_job_that_becomes_no_unit_leaves_its_queue(step: Job, told: str) -> No
     assert case.told.names[-1] == told
 
 
-@pytest.mark.parametrize(("now", "step"), [(5.0, Step.STARTING), (11.0, Step.LEAVING)])
-def test_a_job_that_is_a_unit_again_goes_on_as_its_state_says_and_not_with_the_step_of_then(
-    now: float, step: Step
+@pytest.mark.parametrize(("now", "life"), [(5.0, Life.STARTING), (11.0, Life.LEAVING)])
+def test_a_job_that_is_a_unit_again_goes_on_as_its_state_says_and_not_with_the_life_of_then(
+    now: float, life: Life
 ) -> None:
     case = Case(start_s=10.0).running()
     case.seen(LET_GO, unit=None)
     case.seen(LET_GO, now=now)
-    assert case.step is step
+    assert case.life is life
 
 
 def test_a_place_that_is_kept_is_written_alone() -> None:

@@ -94,7 +94,7 @@ def test_the_pods_beyond_the_request_of_a_unit_count_once_although_its_job_asks_
     desk = desk_with(most=8.0)
     assert desk.come(job("a", 2)) == ["a"]
     desk.queues.told_others((use(2.0, jobs=0),))
-    grown = SimpleNamespace(key="a", unit=job("a", 4), step=SimpleNamespace(has_cells=True))
+    grown = SimpleNamespace(key="a", asks=job("a", 4), life=SimpleNamespace(has_cells=True))
     book = cast(Book, SimpleNamespace(entries={"a": grown}))
     trees = {most: QuotaTree({LEAF: Quota(LEAF, max={"gpu": most})}) for most in (3.0, 4.0)}
     over = {most: usage_of(each, book, desk.queues).over() for most, each in trees.items()}
