@@ -1,9 +1,8 @@
 """How the cells of a view stand to a request that waits: free, in use, in pieces, bad or refused (rules 20.3, 20.4).
 
 A cell is counted at the lowest level that holds the largest pod of the request. Cells that the VC is promised but does
-not have count as well: as many of them as could be taken now are free, whichever hardware that is.
-
-Who has the leaves that a waiting request would need (rule 20.5).
+not have count as well: as many of them as could be taken now are free, whichever hardware that is. The groups on the
+leaves that the request would need are named (rule 20.5).
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,7 @@
-"""A question to the core as if something were different: bad hardware healed, all groups gone. All is undone.
+"""A question to the core as if bad hardware were healed, or all groups gone; what is supposed is undone.
 
-The same cluster without anybody in it: could a request run there, once all others have ended (rules 20.1, 20.6)?
-
-Two states share the topology of the one that is explained. In one every node is healthy; the other has the same bad
+An emptied cluster answers whether a request could ever run, once all others have ended (rules 20.1, 20.6). It has two
+states, which share the topology of the one that is explained. In one every node is healthy; the other has the same bad
 nodes and lost leaves. They are kept from question to question and made anew for another configuration.
 """
 

@@ -1,11 +1,9 @@
 """The inputs of a plan from a running service, without keeping others from it for long.
 
-The nodes that Kubernetes' own rules allow pods while groups move: CPU, memory, ports, taints, zones, neighbours.
-
-The facts are part of a plan's inputs, so a plan can be made of a file too. A pod that comes back is taken to ask for
-what it asked for before it left. Pods that ignore the nodes of kube-scheduler are not held to any rule.
-
-Inputs of a plan from what a service holds: nodes, groups with their places, reservations, waiting jobs.
+Inputs are what the service holds: nodes, groups with their places, reservations, waiting jobs. With them come the facts
+for Kubernetes' own rules: CPU, memory, ports, taints, zones, neighbours. So a plan can be made of a file too, and knows
+which nodes these rules allow pods while groups move. A pod that comes back is taken to ask for what it asked for before
+it left. Pods that ignore the nodes of kube-scheduler are not held to any rule.
 """
 
 import time

@@ -3,10 +3,9 @@
 A caller has the right to change the configuration. A plan is checked twice: here, move by move, in a copy of the core
 that is made of the present state, and by the service before each step.
 
-The budgets of an hour: how much the plans of each virtual cluster have cost since then.
-
-A plan counts from the moment that it begins. Where replicas share a Secret, the list is kept there too, and is written
-before anybody is moved. So neither a restart nor another leader has a new budget. Without a Secret each term has one.
+A plan counts against the budget of its virtual cluster for an hour from the moment that it begins. Where replicas share
+a Secret, the list is kept there too, and is written before any group is moved. So neither a restart nor another leader
+has a new budget. Without a Secret each term has one.
 """
 
 import logging

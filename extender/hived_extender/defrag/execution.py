@@ -1,13 +1,11 @@
 """A solution carried out in copies of the core: nothing is promised that the core does not do.
 
+A copy is told of the same nodes, pods and reservations as the service's state, by the inputs of a plan.
+
 First comes a *sketch*: all groups that move leave at once, and the wanted things come. The core is asked for a new
 place of each group on the nodes that the solution says. So the leaf cells of each group are known. Then comes a
 *rehearsal*, move by move, as a service makes them: a group leaves, and comes back to these very cells. The wanted
-things come last, and are asked for as anybody would ask.
-
-The state that inputs describe: a core that was told of the same nodes, pods and reservations as the service's.
-
-A plan that was made before, against the inputs of now.
+things come last, and are asked for as by any user. An earlier plan is checked by a rehearsal on the inputs of now.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,12 +1,10 @@
 """A plan for defragmentation: from inputs and what is wanted to moves that the core has been seen to make.
 
-The reason why nothing is possible: too few leaf cells, groups that may not be moved, or no arrangement at all.
+A group moves once its new place is free, or is free as soon as it has left its old one. A plan may have a limit on what
+it costs.
 
-To know, the puzzle is solved once more as if every group might be moved. Only a question without a plan pays for that.
-
-The order of moves: a group goes once its new place is free, or is free as soon as it has left its old one.
-
-The most that a plan for moves may cost.
+Where nothing is possible, the reason is too few leaf cells, groups that may not be moved, or no arrangement at all. To
+know, the puzzle is solved once more as if every group might be moved. Only a question without a plan pays for that.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

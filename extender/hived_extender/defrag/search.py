@@ -1,12 +1,11 @@
-"""The best solution of a puzzle best first, exact unless its budget is spent.
+"""The best solution of a puzzle, searched best first; exact unless its budget is spent.
 
-A node of the search has places for some of the wanted parts, and the movers that leave for these. Its cost is that of
-these movers. The bound adds the least cost of the other parts: each mover is shared out among the spots that it is in,
-so that no sum of shares exceeds the cost of the movers together. Parts that are alike take their spots in ascending
-order. Once all parts have a place, the movers are packed into the room that is left. Where they do not fit, more groups
-are moved to make room, one by one, cheapest first. So the first node whose movers fit is the cheapest one.
-
-The parts of what is wanted, each of which needs a place, and bounds on how much can have one.
+What is wanted has parts, each of which needs a place. A node of the search has places for some of the parts, and the
+movers that leave for these. Its cost is that of these movers. The bound adds the least cost of the other parts: each
+mover is shared out among the spots that it is in, so that no sum of shares exceeds the cost of the movers together.
+Parts that are alike take their spots in ascending order. Once all parts have a place, the movers are packed into the
+room that is left. Where they do not fit, more groups are moved to make room, one by one, cheapest first. So the first
+node whose movers fit is the cheapest one.
 
 Moved pods are packed largest first. Bins with equal room that refuse the same pods are alike for that. So the exact
 search looks at kinds of room and not at bins: the amount, and who is refused. Which of these bins it is, follows from

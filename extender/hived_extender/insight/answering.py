@@ -1,8 +1,7 @@
 """Answers about jobs and nodes, for many callers at once, outside of the lock and of the event loop.
 
-`hived why JOB --if CHANGE`: changes of the user's own, tried together on the state of a snapshot.
-
-Answers that many callers ask for at once: each is computed once, by one of them, and kept for a moment.
+An answer that many callers ask for at once is computed once, by one of them, and kept for a moment. Changes of the
+user's own (`hived why JOB --if CHANGE`) are tried together on the state of a snapshot.
 """
 
 import logging

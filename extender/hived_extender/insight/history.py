@@ -3,21 +3,16 @@
 Samples of a minute become one row of the finest ring; five of its rows one of the next, and twelve of these one of the
 coarsest. A row of a ring lies where its moment says, `moment // step % rows`, in memory as in the file: the newest rows
 overwrite the oldest, nothing grows, and a clock that jumps spoils at most the rows it jumps to. A row that is written
-again, after a restart within its minute, is joined with the earlier one.
+again, after a restart within its minute, is joined with the earlier one. Invariant: a row of a coarser ring equals the
+mean or sum of the rows below it that the finer ring had when it was written last.
 
-Invariant: a row of a coarser ring equals the mean or sum of the rows below it that the finer ring had when it was
-written last. Thread-safe.
-
-How many pods wait, by virtual cluster and cause: from what is known of each pod already, so that it costs little.
-
-The cause of a refusal is that of the last certificate that was told for the pod. A pod that was not refused has the
-cause that its own state, or its gang's, shows.
-
-A sample of the cluster every few seconds: for the history, and for metrics that are too dear for each question.
-
-Outside the lock but for a copy of the cells, and for short looks at pods that wait. Cells are copied and counted only
+A sample is taken every few seconds, for the history and for metrics that are too dear for each question. It is taken
+outside the lock but for a copy of the cells, and for short looks at pods that wait. Cells are copied and counted only
 if the state has changed since the last sample. A replica that does not lead samples nothing, and its metrics show no
 earlier sample; one that begins to lead takes in whatever a former leader has written to the file.
+
+Waiting pods are counted by virtual cluster and cause. The cause of a refusal is that of the last certificate that was
+told for the pod. A pod that was not refused has the cause that its own state, or its gang's, shows.
 """
 
 import logging
@@ -137,7 +132,7 @@ class _Ring:
 
 
 class HistoryRings:
-    """Rings of samples, from minutes to hours. Without a `store`, they are in memory only."""
+    """Rings of samples, from minutes to hours. Without a `store`, they are in memory only. Thread-safe."""
 
     def __init__(self, store: Store | None = None) -> None:
         self._store = store or Store()

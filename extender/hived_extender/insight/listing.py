@@ -1,9 +1,8 @@
-"""Jobs and nodes of a snapshot, as lists for people.
+"""Jobs and nodes of a snapshot, as lists for people; and jobs that were preempted lately.
 
-Jobs that were preempted lately, so that their owners find out after the pods are gone: when, and for whom.
-
-The service says which pods had to leave. Here they are put together as jobs, kept for a day, and in the file of the
-history where there is one. A job that waits or runs again keeps the news for as long. Thread-safe.
+The service says which pods had to leave. They are put together as jobs, with the time and the job that they left for,
+so that their owners find out after the pods are gone. They are kept for a day, and in the file of the history where
+there is one. A job that waits or runs again keeps the news for as long.
 """
 
 import threading

@@ -5,10 +5,8 @@ memory. A file that is no sound database is renamed to `FILE.corrupt` with a war
 that fails is dropped, with one warning until a write succeeds again. Rows that another program wrote, and that are no
 rows of ours, are skipped with a warning. Owners of tables bound their rows; the file itself is bounded too.
 
-One process at a time writes the file: it locks `FILE.lock` with its first write until it lets go. Others may read, and
-theirs are dropped writes. Thread-safe.
-
-A lock on a file of ours, so that one process at a time writes it; it ends with the process.
+One process at a time writes the file: it locks `FILE.lock` with its first write until it ends or lets go. Others may
+read, and their writes are dropped. Thread-safe.
 """
 
 import contextlib

@@ -1,6 +1,4 @@
-"""A recorded run under its own rules and others: decisions that differ, and groups that they move (rule 18.1).
-
-A recorded run as it would have gone under another configuration's rules (rule 18.1).
+"""A recorded run as it would have gone under other rules: decisions that differ, and groups that they move (rule 18.1).
 
 The record says when pods come and end, and what happens to nodes; the decisions are taken anew. Where they differ from
 the recorded ones, the new ones are followed:

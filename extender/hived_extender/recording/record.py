@@ -12,10 +12,9 @@ configuration, `RUN.2.yaml` and so on.
 A line is on its way to the disk before the next event is handled, so a record ends with the event that broke something.
 A record that cannot be written is given up, with an error in the log: recording never stops scheduling.
 
-The last days of a folder of records, as much of them as a trace is made of.
-
-Pods that wait are asked about again and again, with all nodes that they may use: most of a record. Here each pod is
-asked about once, and once more when it is placed. The lines cannot be repeated as a scenario any more.
+A trace is made of the last days of a folder of records. Pods that wait are asked about again and again, which is most
+of a record. For the trace each pod is asked about once, and once more when it is placed; its lines cannot be repeated
+as a scenario.
 """
 
 import logging

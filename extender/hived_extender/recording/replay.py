@@ -1,11 +1,9 @@
 """Replays a log of operations on a scheduler and records its answers, operation by operation.
 
 A scenario is a JSON-lines file: a header, then one operation per line (docs/replay.md lists them). Its trace has one
-record per operation: the decision and, if asked for, the changes in the cells and groups. The same scenario always
-gives the same bytes. The scheduler is anything with the few methods of `Scheduler`, so that the core and the tests'
-oracle are driven by one program.
-
-The records of a trace: decisions, and changes (rule 16.2). Equal records are equal bytes.
+record per operation: the decision and, if asked for, the changes in the cells and groups (rule 16.2). The same scenario
+always gives the same bytes. The scheduler is anything with the few methods of `Scheduler`, so that the core and the
+tests' oracle are driven by one program.
 """
 
 import hashlib
