@@ -214,6 +214,12 @@ def held_nodes(state: State, group: str) -> list[str]:
     return [state.topology.node_names[node] for node in nodes.tolist()]
 
 
+def virtual_addresses(state: State, group: str) -> list[str] | None:
+    """Of the virtual leaf cells of a group, if it has any."""
+    virtual = state.groups[group].virtual
+    return None if virtual is None else [state.topology.address(cell) for cell in virtual.tolist()]
+
+
 def describe_groups(state: State) -> dict[str, Any]:
     """Everything that a group holds, as values that can be compared."""
     return {

@@ -5,11 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from hived.cells.journal import start_recording, undo_changes
-from hived.cells.state import Group, GroupState, State
+from hived.cells.state import Group, State
 from hived.life.groups import (
     bind_info_of_slot,
-    change_states,
     find_slot,
     first_free_slot,
     leaf_range,
@@ -17,7 +15,6 @@ from hived.life.groups import (
     member_slots,
     nodes_of_slots,
     placements_of,
-    remove_group,
     take_slot,
     virtual_placement,
 )
@@ -80,11 +77,6 @@ def test_a_slot_beyond_the_last_has_no_leaves() -> None:
         leaf_range(MEMBERS, 5)
 
 
-def test_the_first_free_slot_is_the_first_without_a_pod() -> None:
-    _, group = gang_state()
-    assert first_free_slot(group, range(3)) == 1
-
-
 def test_a_full_member_has_no_free_slot() -> None:
     _, group = gang_state()
     for slot in range(3):
@@ -108,12 +100,6 @@ def test_the_order_of_the_leaves_in_a_bind_info_does_not_matter() -> None:
     assert find_slot(state, group, pod("q", "gang", members=GANG, size=2), info) == 4
 
 
-def test_a_slot_that_another_pod_holds_is_not_found() -> None:
-    state, group = gang_state()
-    with pytest.raises(UserError, match="has no free placement"):
-        find_slot(state, group, pod("q", "gang", members=GANG), bind_info_of_slot(state, group, 0))
-
-
 def test_a_placement_of_another_size_is_not_found() -> None:
     state, group = gang_state()
     with pytest.raises(UserError, match="has no free placement"):
@@ -124,13 +110,6 @@ def test_a_bind_info_without_leaves_is_not_found() -> None:
     state, group = gang_state()
     with pytest.raises(UserError, match="has no free placement"):
         find_slot(state, group, pod("q", "gang", members=GANG), BindInfo("n0", (), "RACK", ()))
-
-
-def test_a_pod_bound_twice_leaves_both_slots() -> None:
-    _, group = gang_state()
-    take_slot(group, 1, pod("p0", "gang", members=GANG))
-    assert leave_slots(group, "p0")
-    assert group.holders == [None] * 5
 
 
 def test_a_pod_without_a_slot_leaves_none() -> None:
@@ -221,30 +200,3 @@ def test_the_last_pod_takes_its_group_with_it() -> None:
     delete(state, pod("p1", "gang", members=GANG))
     assert not state.groups
     assert not state.group_by_number
-
-
-def test_a_removed_group_can_be_taken_back() -> None:
-    state, group = gang_state()
-    start_recording(state)
-    remove_group(state, group)
-    undo_changes(state, (0, 0))
-    assert state.groups == {"gang": group}
-    assert state.group_by_number == {group.number: group}
-
-
-def test_a_change_of_state_can_be_taken_back() -> None:
-    state, group = gang_state()
-    start_recording(state)
-    change_states(state, [group], GroupState.BEING_PREEMPTED)
-    undo_changes(state, (0, 0))
-    assert group.state is GroupState.ALLOCATED
-
-
-@pytest.mark.parametrize("lazy", [True, False])
-def test_groups_that_may_be_lazily_preempted_are_counted(lazy: bool) -> None:
-    state = healthy_state(rack_cluster())
-    wanted = pod("g", lazy_preemption=lazy)
-    run(state, wanted)
-    assert state.lazy_group_count == lazy
-    delete(state, wanted)
-    assert state.lazy_group_count == 0

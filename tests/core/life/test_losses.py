@@ -1,6 +1,5 @@
 """Lost work: what a group would lose if it left now, by the times of its pods (rule 8.12)."""
 
-from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -14,8 +13,9 @@ from hived.scheduler import check_invariants, handle
 from hived.values.decisions import Bind
 from hived.values.errors import UserError
 from hived.values.events import GroupSplit, PodAllocated, PodDeleted, PodProgressed, ScheduleRequested
-from hived.values.specs import PodRequest, Rules, WorkTimes
+from hived.values.specs import PodRequest, WorkTimes
 from tests.core.builders import (
+    better_state,
     delete,
     fingerprint,
     healthy_state,
@@ -34,7 +34,7 @@ NOW_MS = 1_000_000
 def better(**sizes: int) -> State:
     """A scheduler under the better rules; A has every rack."""
     racks = sizes.get("racks", 2)
-    return healthy_state(replace(rack_cluster(quota("A", {"RACK": racks}), **sizes), rules=Rules.BETTER))
+    return better_state(rack_cluster(quota("A", {"RACK": racks}), **sizes))
 
 
 def progress(state: State, one: PodRequest, started_s: float | None = None, saved_s: float | None = None) -> None:
@@ -51,47 +51,25 @@ def loss(state: State, group: str, now_s: float | None = NOW_S) -> float:
     return of_group / 1000
 
 
-def test_a_pod_loses_its_leaves_times_the_time_since_it_started() -> None:
+@pytest.mark.parametrize(
+    ("started_s", "saved_s", "now_s", "lost_s"),
+    [
+        pytest.param(400, None, NOW_S, 600, id="since it started"),
+        pytest.param(400, 900, NOW_S, 100, id="since it saved its work"),
+        pytest.param(400, 100, NOW_S, 600, id="saved before the start"),
+        pytest.param(None, None, NOW_S, 0, id="an unknown start"),
+        pytest.param(None, 100, NOW_S, 0, id="saved, but an unknown start"),
+        pytest.param(NOW_S + 5, None, NOW_S, 0, id="a start in the future"),
+        pytest.param(400, None, None, 0, id="an unknown time"),
+    ],
+)
+def test_a_pod_loses_its_leaves_times_the_time_since_it_started_or_saved_its_work(
+    started_s: float | None, saved_s: float | None, now_s: float | None, lost_s: float
+) -> None:
     state = better()
     run(state, pod("p"))
-    progress(state, pod("p"), started_s=400)
-    assert loss(state, "p") == 2 * 600
-
-
-def test_work_that_was_saved_is_not_lost() -> None:
-    state = better()
-    run(state, pod("p"))
-    progress(state, pod("p"), started_s=400, saved_s=900)
-    assert loss(state, "p") == 2 * 100
-
-
-def test_work_that_was_saved_before_the_start_does_not_count() -> None:
-    state = better()
-    run(state, pod("p"))
-    progress(state, pod("p"), started_s=400, saved_s=100)
-    assert loss(state, "p") == 2 * 600
-
-
-@pytest.mark.parametrize("times", [WorkTimes(), WorkTimes(saved_s=100)])
-def test_a_start_that_nobody_knows_counts_as_no_loss(times: WorkTimes) -> None:
-    state = better()
-    run(state, pod("p"))
-    progress(state, pod("p"), times.started_s, times.saved_s)
-    assert loss(state, "p") == 0
-
-
-def test_a_start_in_the_future_counts_as_no_loss() -> None:
-    state = better()
-    run(state, pod("p"))
-    progress(state, pod("p"), started_s=NOW_S + 5)
-    assert loss(state, "p") == 0
-
-
-def test_nobody_loses_anything_when_the_time_is_unknown() -> None:
-    state = better()
-    run(state, pod("p"))
-    progress(state, pod("p"), started_s=400)
-    assert loss(state, "p", None) == 0
+    progress(state, pod("p"), started_s, saved_s)
+    assert loss(state, "p", now_s) == 2 * lost_s
 
 
 def test_a_gang_works_since_its_first_pod_started_and_saves_its_work_together() -> None:

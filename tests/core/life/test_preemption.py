@@ -7,8 +7,6 @@ import pytest
 from hived.cells.state import CellState, GroupState, State
 from hived.cells.topology import NO_CELL
 from hived.life.preemption import find_preemptors, lazy_groups_below, preempt_lazily
-from hived.life.status import affinity_group
-from hived.life.victims import find_victims
 from hived.scheduler import check_invariants, handle
 from hived.values.decisions import Applied, Bind, Preempt, Wait
 from hived.values.errors import UserError
@@ -85,13 +83,6 @@ def test_slots_without_a_pod_have_no_victim() -> None:
     run(state, pod("p0", "gang", priority=-1, members=FOUR))
     node = held_nodes(state, "gang")[0]
     assert request(state, pod("urgent", members=FOUR)) == Preempt({node: ("p0",)})
-
-
-def test_free_cells_have_no_victims() -> None:
-    state = full_of(0)
-    run(state, pod("g"))
-    delete(state, pod("g"))
-    assert find_victims(state, (state.arrays.level == 1).nonzero()[0][:8].astype("int32")) == {}
 
 
 def test_a_guaranteed_pod_of_the_same_priority_is_no_victim() -> None:
@@ -298,8 +289,14 @@ def test_a_pod_bound_by_somebody_else_before_its_victims_left_takes_what_is_free
     applied = handle(state, PodAllocated(gang, bind_info(tuple(placement(node, 0, 1) for node in nodes))))
     assert applied == Applied(cancelled=("gang",))
     check_invariants(state)
-    assert states_of_victims(state) == {CellState.USED}
+    assert {value for i in range(4) for value in states(state, f"v{i}")} == {CellState.USED}
     assert (state.groups["gang"].physical == NO_CELL).all()
+    for i in range(4):
+        delete(state, pod(f"v{i}"))
+        check_invariants(state)
+    delete(state, gang)
+    check_invariants(state)
+    assert not state.groups
 
 
 def test_a_garbled_bind_info_does_not_cancel_a_preemption() -> None:
@@ -310,24 +307,6 @@ def test_a_garbled_bind_info_does_not_cancel_a_preemption() -> None:
     with pytest.raises(UserError):
         handle(state, PodAllocated(gang, bind_info((placement("n0", 0, 1),))))
     assert fingerprint(state) == before
-
-
-def states_of_victims(state: State) -> set[CellState]:
-    return {value for name in state.groups if name.startswith("v") for value in states(state, name)}
-
-
-def test_deleting_the_victims_after_such_an_early_bind_breaks_nothing() -> None:
-    state = full_of(4)
-    gang = pod("p0", "gang", members=((2, 2),))
-    request(state, gang, Phase.PREEMPTING)
-    nodes = dict.fromkeys(held_nodes(state, "gang"))
-    handle(state, PodAllocated(gang, bind_info(tuple(placement(node, 0, 1) for node in nodes))))
-    for i in range(4):
-        delete(state, pod(f"v{i}"))
-        check_invariants(state)
-    delete(state, gang)
-    check_invariants(state)
-    assert not state.groups
 
 
 # --- lazy preemption -----------------------------------------------------------------------------------------------
@@ -349,10 +328,6 @@ def test_a_lazy_group_leaves_its_vc_and_keeps_running() -> None:
     assert held_nodes(state, "lazy") == before
     assert set(states(state, "lazy")) == {CellState.USED}
     assert set(state.cells.priority[state.groups["lazy"].physical].tolist()) == {-1}
-    assert affinity_group(state, "lazy", {"lazy": "T"})["status"]["lazyPreemptionStatus"] == {
-        "preemptor": "urgent",
-        "preemptionTime": "T",
-    }
 
 
 def test_a_group_that_may_not_be_lazily_preempted_is_a_victim() -> None:

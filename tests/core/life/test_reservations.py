@@ -31,6 +31,7 @@ from tests.core.builders import (
     run,
     set_nodes,
     small_journal,
+    virtual_addresses,
 )
 
 LENT = placement("n0", 0, 1, cell_type="")
@@ -53,12 +54,6 @@ def lent_state(*nodes: str, spec: ClusterSpec | None = None) -> State:
     for node in nodes:
         bound(state, pod(node, vc="B", priority=-1), placement(node, 0, 1, cell_type=""))
     return state
-
-
-def virtual_addresses(state: State, group: str) -> list[str]:
-    virtual = state.groups[group].virtual
-    assert virtual is not None
-    return [state.topology.address(cell) for cell in virtual.tolist()]
 
 
 def leaf_states(state: State, group: str) -> list[CellState]:

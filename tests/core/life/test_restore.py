@@ -25,6 +25,7 @@ from tests.core.builders import (
     request,
     run,
     set_nodes,
+    virtual_addresses,
 )
 
 WHOLE = placement("n0", 0, 1)
@@ -35,11 +36,6 @@ def restore(state: State, wanted: PodRequest, *placements: PodPlacement) -> Appl
     check_invariants(state)
     assert isinstance(applied, Applied)
     return applied
-
-
-def virtual_addresses(state: State, group: str) -> list[str] | None:
-    virtual = state.groups[group].virtual
-    return None if virtual is None else [state.topology.address(cell) for cell in virtual.tolist()]
 
 
 # --- restart -------------------------------------------------------------------------------------------------------

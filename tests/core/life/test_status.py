@@ -1,6 +1,7 @@
 """The views for people, letter by letter (rules 16.2, 16.3)."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,6 @@ from hived.life import status
 from hived.scheduler import handle, new_state
 from hived.values.errors import UserError
 from hived.values.events import Phase, PodAllocated
-from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from tests.core.builders import (
     bind_info,
     delete,
@@ -22,6 +22,7 @@ from tests.core.builders import (
     request,
     run,
     set_nodes,
+    tree_cluster,
 )
 
 
@@ -38,107 +39,34 @@ def one_rack() -> State:
     return state
 
 
-A_LEAF = {
-    "cellType": "GPU",
-    "cellAddress": "A/0/0",
-    "cellState": "Used",
-    "cellHealthiness": "Healthy",
-    "cellPriority": 3,
-}
-A_NODE = {
-    "cellType": "NODE",
-    "leafCellType": "GPU",
-    "isNodeLevel": True,
-    "cellAddress": "A/0",
-    "cellState": "Used",
-    "cellHealthiness": "Healthy",
-    "cellPriority": 3,
-}
-N0_LEAF = {
-    "cellType": "GPU",
-    "cellAddress": "0/n0/0",
-    "cellState": "Used",
-    "cellHealthiness": "Healthy",
-    "cellPriority": 3,
-    "vc": "A",
-}
-N0 = {
-    "cellType": "NODE",
-    "isNodeLevel": True,
-    "cellAddress": "0/n0",
-    "cellState": "Used",
-    "cellHealthiness": "Healthy",
-    "cellPriority": 3,
-    "vc": "A",
-}
-B_LEAF = {
-    "cellType": "GPU",
-    "cellAddress": "B/0/0",
-    "cellState": "Free",
-    "cellHealthiness": "Bad",
-    "cellPriority": -2,
-}
-B_NODE = {
-    "cellType": "NODE",
-    "leafCellType": "GPU",
-    "isNodeLevel": True,
-    "cellAddress": "B/0",
-    "cellState": "Free",
-    "cellHealthiness": "Bad",
-    "cellPriority": -2,
-}
-N1_LEAF = {
-    "cellType": "GPU",
-    "cellAddress": "0/n1/0",
-    "cellState": "Used",
-    "cellHealthiness": "Bad",
-    "cellPriority": -1,
-    "vc": "B",
-}
-N1 = {
-    "cellType": "NODE",
-    "isNodeLevel": True,
-    "cellAddress": "0/n1",
-    "cellState": "Used",
-    "cellHealthiness": "Bad",
-    "cellPriority": -1,
-    "vc": "B",
-}
-RACK = {
-    "cellType": "RACK",
-    "leafCellType": "GPU",
-    "cellAddress": "0",
-    "cellState": "Used",
-    "cellHealthiness": "Bad",
-    "cellPriority": 3,
-}
+def cell(cell_type: str, address: str, state: str, health: str, priority: int, **more: str | bool) -> dict[str, Any]:
+    """A cell as the views show it, without its children and the cell that it is bound to."""
+    shown = {"cellState": state, "cellHealthiness": health, "cellPriority": priority}
+    return {"cellType": cell_type, "cellAddress": address, **shown, **more}
+
+
+TOP: dict[str, str | bool] = {"leafCellType": "GPU"}
+NODE: dict[str, str | bool] = {"isNodeLevel": True}
+A_LEAF = cell("GPU", "A/0/0", "Used", "Healthy", 3)
+A_NODE = cell("NODE", "A/0", "Used", "Healthy", 3, **TOP, **NODE)
+N0_LEAF = cell("GPU", "0/n0/0", "Used", "Healthy", 3, vc="A")
+N0 = cell("NODE", "0/n0", "Used", "Healthy", 3, vc="A", **NODE)
+B_LEAF = cell("GPU", "B/0/0", "Free", "Bad", -2)
+B_NODE = cell("NODE", "B/0", "Free", "Bad", -2, **TOP, **NODE)
+N1_LEAF = cell("GPU", "0/n1/0", "Used", "Bad", -1, vc="B")
+N1 = cell("NODE", "0/n1", "Used", "Bad", -1, vc="B", **NODE)
+RACK = cell("RACK", "0", "Used", "Bad", 3, **TOP)
 N0_TREE = N0 | {"cellChildren": [N0_LEAF | {"virtualCell": A_LEAF}], "virtualCell": A_NODE}
 N1_TREE = N1 | {"cellChildren": [N1_LEAF | {"virtualCell": B_LEAF}], "virtualCell": B_NODE}
 PHYSICAL = [RACK | {"cellChildren": [N0_TREE, N1_TREE]}]
 VC_A = [A_NODE | {"cellChildren": [A_LEAF | {"physicalCell": N0_LEAF}], "physicalCell": N0}]
 VC_B = [
     B_NODE | {"cellChildren": [B_LEAF | {"physicalCell": N1_LEAF}], "physicalCell": N1},
-    {
-        "cellType": "GPU",
-        "cellAddress": "0/n1/0-opp",
-        "cellState": "Used",
-        "cellHealthiness": "Healthy",
-        "cellPriority": -1,
-        "physicalCell": N1_LEAF | {"virtualCell": B_LEAF},
-    },
+    cell("GPU", "0/n1/0-opp", "Used", "Healthy", -1) | {"physicalCell": N1_LEAF | {"virtualCell": B_LEAF}},
 ]
 
 
-def test_the_physical_cluster_is_a_list_of_trees() -> None:
-    assert status.physical_cluster(one_rack()) == PHYSICAL
-
-
-def test_a_virtual_cluster_is_a_list_of_trees_and_of_leaves_lent_to_it() -> None:
-    state = one_rack()
-    assert [status.virtual_cluster(state, vc) for vc in "AB"] == [VC_A, VC_B]
-
-
-def test_the_cluster_status_has_both() -> None:
+def test_the_cluster_status_has_trees_of_both_kinds_and_the_leaves_lent_to_a_vc() -> None:
     assert status.cluster_status(one_rack()) == {
         "physicalCluster": PHYSICAL,
         "virtualClusters": {"A": VC_A, "B": VC_B},
@@ -328,9 +256,7 @@ def test_preassigned_cells_are_listed_in_the_order_of_the_file_and_pins_last() -
 
 
 def test_a_top_cell_at_node_level_has_both_marks() -> None:
-    cell_types = {"NODE": CellTypeSpec("NODE", "GPU", 1, is_node_level=True)}
-    state = healthy_state(ClusterSpec(cell_types, (PhysicalCellSpec("NODE", "n"),), {}))
-    (node,) = status.physical_cluster(state)
+    (node,) = status.physical_cluster(healthy_state(tree_cluster({"NODE": 1})))
     assert (node["isNodeLevel"], node["leafCellType"]) == (True, "GPU")
 
 

@@ -1,7 +1,7 @@
 """Victims of a preempting group: asked for by each of its pods, while pods of the victims come and go."""
 
 from hived.cells.state import State
-from hived.life.victims import find_victims, has_victims, victims_of
+from hived.life.victims import find_victims, victims_of
 from hived.scenario import Asked, Scenario
 from hived.scheduler import check_invariants
 from hived.values.decisions import Bind, Preempt
@@ -37,13 +37,6 @@ def victims_by_node(state: State, wanted: PodRequest) -> dict[str, tuple[str, ..
 def test_a_later_pod_of_a_gang_has_the_victims_of_the_first() -> None:
     state, gang = preempting()
     assert victims_by_node(state, gang[1]) == find_victims(state, state.groups["gang"].physical)
-
-
-def test_a_pod_that_left_is_no_victim_any_more() -> None:
-    state, gang = preempting()
-    delete(state, victim(1))
-    uids = [uid for uids in victims_by_node(state, gang[1]).values() for uid in uids]
-    assert sorted(uids) == ["v0", "v2", "v3", "v4"]
 
 
 def test_a_node_that_no_victim_is_on_any_more_is_not_named() -> None:
@@ -86,12 +79,6 @@ def test_victims_are_right_after_each_has_left_in_turn() -> None:
         delete(state, victim(i))
         check_invariants(state)
         assert victims_of(state, group) == find_victims(state, group.physical)
-
-
-def test_a_group_of_which_nobody_is_left_is_in_nobodys_way() -> None:
-    state, _ = preempting()
-    delete(state, *(victim(i) for i in range(SEATED)))
-    assert not has_victims(state, state.groups["gang"].physical)
 
 
 def test_a_plan_leaves_the_victims_as_they_were() -> None:
