@@ -11,9 +11,9 @@ from hived.cells.state import NO_GROUP, GroupState, State
 from hived.scheduler import check_invariants, handle
 from hived.values.decisions import Bind, Decision, Preempt, Wait
 from hived.values.events import LeavesLost, Limit, Offer, Phase, PodAllocated, ScheduleRequested, Spread, Together
-from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, PodRequest, Rules
+from hived.values.specs import ClusterSpec, PodRequest, Rules
 from tests.core.brute import has_place, is_allowed, is_near
-from tests.core.builders import delete, fingerprint, healthy_state, pod, quota, rack_cluster, set_nodes
+from tests.core.builders import delete, fingerprint, healthy_state, pod, quota, rack_cluster, set_nodes, tree_cluster
 
 SEEDS = range(90)
 
@@ -32,21 +32,10 @@ def small_cluster(source: Random) -> ClusterSpec:
             left[name] -= kinds[kind]
             promised[name][kind] = promised[name].get(kind, 0) + 1
     vcs = [quota(name, cells) for name, cells in promised.items()]
-    if not switches:
-        return rack_cluster(*vcs, racks=2, nodes=nodes, gpus=gpus)
-    names = iter(f"n{number}" for number in range(2 * nodes))
-    return ClusterSpec(
-        cell_types={
-            "SWITCH": CellTypeSpec("SWITCH", "GPU", gpus // 2 + 1 if gpus == 3 else 1),
-            "NODE": CellTypeSpec("NODE", "SWITCH", 2, is_node_level=True),
-            "RACK": CellTypeSpec("RACK", "NODE", nodes),
-        },
-        physical_cells=tuple(
-            PhysicalCellSpec("RACK", children=tuple(PhysicalCellSpec(address=next(names)) for _ in range(nodes)))
-            for _ in range(2)
-        ),
-        virtual_clusters={vc.name: vc for vc in vcs},
-    )
+    if switches:
+        sizes = {"RACK": nodes, "NODE": 2, "SWITCH": gpus // 2 + 1 if gpus == 3 else 1}
+        return tree_cluster(sizes, *vcs, tops=2)
+    return rack_cluster(*vcs, racks=2, nodes=nodes, gpus=gpus)
 
 
 def busy(source: Random, rules: Rules) -> State:

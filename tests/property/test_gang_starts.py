@@ -1,5 +1,7 @@
 """A gang starts as a whole or not at all, however slow kube-scheduler is and whoever takes the room in between."""
 
+from collections.abc import Callable, Mapping
+
 import pytest
 
 from tests.extender.machine.small_cluster import NODES
@@ -17,6 +19,32 @@ def scheduler(seed: int = 0, *, slowest_s: float = 0.05) -> TimedScheduler:
 def fill(run: TimedScheduler, *nodes: str) -> list[str]:
     """Strangers have all CPUs of these nodes."""
     return [run.stranger(node, CPUS) for node in nodes]
+
+
+def none_in_part(run: TimedScheduler, gangs: Mapping[str, int]) -> bool:
+    """No gang has some of its pods bound, and others not."""
+    return all(len(run.bound(name)) in (0, count) for name, count in gangs.items())
+
+
+def live(
+    run: TimedScheduler,
+    choices: Choices,
+    strangers: list[str],
+    is_sound: Callable[[], bool],
+    *,
+    more_come: bool = False,
+) -> None:
+    """Strangers leave, and may come, while something has to hold; in the end all have left."""
+    for _ in range(12):
+        run.run(choices.integer(0, 900) / 100)
+        if strangers and choices.chance(40):
+            run.leave(strangers.pop(choices.integer(0, len(strangers) - 1)))
+        if more_come and run.free(node := choices.pick(NODES)) > 0 and choices.chance(50):
+            strangers.append(run.stranger(node, choices.integer(1, run.free(node))))
+        assert is_sound(), "\n".join(run.log)
+    for stranger in strangers:
+        run.leave(stranger)
+    run.run(400)
 
 
 def test_a_pod_whose_held_binding_was_refused_is_not_counted_as_accepted() -> None:
@@ -71,18 +99,7 @@ def test_no_gang_runs_in_part_whatever_the_timing(gpus: int, slowest_s: float, s
     strangers = [run.stranger(node, choices.integer(1, CPUS)) for node in NODES if choices.chance(70)]
     for name, count in gangs.items():
         run.gang(name, count, [1 if gpus or len(gangs) > 2 else choices.integer(1, 2) for _ in range(count)], gpus)
-    for _ in range(12):
-        run.run(choices.integer(0, 900) / 100)
-        if strangers and choices.chance(40):
-            run.leave(strangers.pop(choices.integer(0, len(strangers) - 1)))
-        node = choices.pick(NODES)
-        if run.free(node) > 0 and choices.chance(50):
-            strangers.append(run.stranger(node, choices.integer(1, run.free(node))))
-        for name, count in gangs.items():
-            assert len(run.bound(name)) in (0, count), "\n".join(run.log)
-    for stranger in strangers:
-        run.leave(stranger)
-    run.run(400)
+    live(run, choices, strangers, lambda: none_in_part(run, gangs), more_come=True)
     total = {name: len(run.bound(name)) for name in gangs}
     assert total == gangs, "\n".join(run.log)
 
@@ -96,14 +113,7 @@ def test_of_a_gang_of_several_sizes_no_fewer_than_its_minimum_run(slowest_s: flo
     strangers = [run.stranger(node, choices.integer(1, CPUS)) for node in NODES if choices.chance(50)]
     for index, gpus in enumerate(sizes):
         run.create(f"a-{index}", choices.integer(1, 2), gpus, koordinator("a", minimum, total_number=4))
-    for _ in range(10):
-        run.run(choices.integer(0, 900) / 100)
-        if strangers and choices.chance(40):
-            run.leave(strangers.pop(choices.integer(0, len(strangers) - 1)))
-        assert len(run.bound("a")) == 0 or len(run.bound("a")) >= minimum, "\n".join(run.log)
-    for stranger in strangers:
-        run.leave(stranger)
-    run.run(400)
+    live(run, choices, strangers, lambda: len(run.bound("a")) == 0 or len(run.bound("a")) >= minimum)
     assert len(run.bound("a")) >= minimum, "\n".join(run.log)
 
 
@@ -116,13 +126,5 @@ def test_no_gang_that_is_not_strict_runs_in_part_either(gpus: int, seed: int) ->
     strangers = [run.stranger(node, choices.integer(1, CPUS)) for node in NODES if choices.chance(70)]
     for name, count in gangs.items():
         run.gang(name, count, [1] * count, gpus, mode="NonStrict", waiting_time="60s")
-    for _ in range(12):
-        run.run(choices.integer(0, 900) / 100)
-        if strangers and choices.chance(40):
-            run.leave(strangers.pop(choices.integer(0, len(strangers) - 1)))
-        for name, count in gangs.items():
-            assert len(run.bound(name)) in (0, count), "\n".join(run.log)
-    for stranger in strangers:
-        run.leave(stranger)
-    run.run(400)
+    live(run, choices, strangers, lambda: none_in_part(run, gangs))
     assert {name: len(run.bound(name)) for name in gangs} == gangs, "\n".join(run.log)

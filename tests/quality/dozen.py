@@ -12,7 +12,8 @@ from functools import partial
 from itertools import islice
 from random import Random
 
-from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
+from hived.values.specs import ClusterSpec, Rules, VirtualCellSpec, VirtualClusterSpec
+from tests.core.builders import tree_cluster
 from tests.quality.exhaustive import Wanted
 from tests.quality.plain import OPPORTUNISTIC, Facts, Running, is_safe, unmet_by_good
 from tests.quality.play import Answer, Play
@@ -250,17 +251,9 @@ def dozen_cluster(kind: str, rules: Rules, random: Random) -> ClusterSpec:
         total -= -(-pairs // (_GPUS // 2))
     first = random.randint(1, total - 1)
     promise("RACK.NODE", first, total - first - random.choice((0, 0, min(2, total - first - 1))))
-    inner = "GPU" if kind == "FLAT" else "PAIR"
-    types = [CellTypeSpec("RACK", "NODE", _NODES), CellTypeSpec("NODE", inner, _GPUS if kind == "FLAT" else 4, True)]
-    if kind != "FLAT":
-        types.append(CellTypeSpec("PAIR", "GPU", 2))
-    nodes = [PhysicalCellSpec(address=f"n{i}") for i in range(_RACKS * _NODES)]
-    return ClusterSpec(
-        {each.name: each for each in types},
-        tuple(PhysicalCellSpec("RACK", children=tuple(nodes[i * _NODES : (i + 1) * _NODES])) for i in range(_RACKS)),
-        {name: VirtualClusterSpec(name, tuple(own)) for name, own in zip("AB", cells, strict=True)},
-        rules=rules,
-    )
+    below = {"NODE": _GPUS} if kind == "FLAT" else {"NODE": _GPUS // 2, "PAIR": 2}
+    vcs = (VirtualClusterSpec(name, tuple(own)) for name, own in zip("AB", cells, strict=True))
+    return tree_cluster({"RACK": _NODES, **below}, *vcs, tops=_RACKS, rules=rules)
 
 
 def walk_dozen(

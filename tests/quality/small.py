@@ -7,7 +7,8 @@ from itertools import islice
 from random import Random
 from typing import Any
 
-from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
+from hived.values.specs import ClusterSpec, Rules, VirtualCellSpec, VirtualClusterSpec
+from tests.core.builders import tree_cluster
 from tests.quality.exhaustive import Found, Wanted, cheapest_victims, exists, may_evict, own_form, placements
 from tests.quality.plain import OPPORTUNISTIC, Facts, Running, unmet_by_good
 from tests.quality.play import Answer, Play
@@ -78,19 +79,12 @@ def small_cluster(kind: str, rules: Rules, random: Random, combines: bool = Fals
             own = random.randint(1, 2 * total - 1)
             _promise(cells, "RACK.NODE.PAIR", own, 2 * total - own)
     pin = ("pin",) if kind == PINNED else ()
-    names = [
-        PhysicalCellSpec(address=f"n{i}", pinned_cell_id="".join(pin if not i else ())) for i in range(racks * nodes)
-    ]
-    types = (CellTypeSpec("RACK", "NODE", nodes), CellTypeSpec("NODE", "PAIR", 2, True), CellTypeSpec("PAIR", "GPU", 2))
-    return ClusterSpec(
-        {each.name: each for each in types},
-        tuple(PhysicalCellSpec("RACK", children=tuple(names[i * nodes : (i + 1) * nodes])) for i in range(racks)),
-        {
-            name: VirtualClusterSpec(name, tuple(own), pin if name == "A" else (), combines=combines, spares=spares)
-            for name, own in zip("AB", cells, strict=True)
-        },
-        rules=rules,
+    vcs = (
+        VirtualClusterSpec(name, tuple(own), pin if name == "A" else (), combines=combines, spares=spares)
+        for name, own in zip("AB", cells, strict=True)
     )
+    pins = {"n0": "pin"} if pin else None
+    return tree_cluster({"RACK": nodes, "NODE": 2, "PAIR": 2}, *vcs, tops=racks, pins=pins, rules=rules)
 
 
 def walk(kind: str, rules: Rules, load: Load, seed: int, steps: int, spares: bool = False) -> Iterator[Asked]:
