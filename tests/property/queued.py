@@ -24,8 +24,8 @@ from hived.values.decisions import Bind
 from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived.values.specs import Rules as CoreRules
 from hived_extender.jobs.job import JobState
-from hived_extender.queues.book import Action, Change
 from hived_extender.queues.policies import WAKE_S, Policy, QueueRules, Rules
+from hived_extender.queues.queued_jobs import Action, Change
 from hived_extender.queues.room import Ask, Pending
 from hived_extender.queues.table import Life, Returned
 from hived_extender.queues.units import Order, Start, Stop, Unit, Upgrade
@@ -86,7 +86,7 @@ class History:
             self.manner = self._manner(most_waiting=None)
             self._take_over("rules are opened")
         for course in self.there():
-            if course.kept.is_aside or self.replica.book.entries[course.key].kept.is_aside:
+            if course.kept.is_aside or self.replica.queues.entries[course.key].kept.is_aside:
                 self._hold(course.key, False)
         latest_s = self.now + sum(course.run_s + self.setting.grace_s for course in self.there()) * 2 + 10_000
         latest_s += Returned.LONGEST_S * 2  # of jobs that only borrow
@@ -146,9 +146,9 @@ class History:
     def _written(self, action: Action) -> None:
         """A call on a job object has been carried out."""
         course = self.courses[action.job.key]
-        book = self.replica.book
+        queues = self.replica.queues
         if course.is_over:
-            book.wrote(action, "404", self.now)
+            queues.wrote(action, "404", self.now)
             return
         course.kept = action.kept
         if action.change is Change.LET_GO and (course.state is not JobState.LET_GO or not course.has_pods):
@@ -156,7 +156,7 @@ class History:
             self._let_go(course)
         elif action.change is Change.CALL_BACK and course.state is JobState.LET_GO:
             self._suspend(course)
-        book.wrote(action, "", self.now)
+        queues.wrote(action, "", self.now)
         self.replica.see(course, self.now)
 
     def _let_go(self, course: Course) -> None:
@@ -251,7 +251,7 @@ class History:
 
     def _fail(self) -> None:
         """A job loses its pods, and makes others: hived calls it back."""
-        entries = self.replica.book.entries
+        entries = self.replica.queues.entries
         running = [one for one in self.there() if one.has_pods and entries[one.key].life.has_cells]
         if running:
             self._lose(self.random.choice(running))
@@ -259,7 +259,7 @@ class History:
     def _lose(self, course: Course) -> None:
         self.log.append(f"{self.now} fails {course.key}")
         self._called_back(course.key)
-        self.replica.book.call_back(course.key, "", self.now)
+        self.replica.queues.call_back(course.key, "", self.now)
 
     def _called_back(self, key: str) -> None:
         assert key in self.live.pods, f"{key} has no cells"
@@ -282,7 +282,7 @@ class History:
             return
         self.bad[node] = None
         for key in there:
-            entry = self.replica.book.entries[key]
+            entry = self.replica.queues.entries[key]
             if entry.life.has_cells and self.random.random() < 0.5:
                 self._lose(self.courses[key])
 
@@ -315,12 +315,12 @@ class History:
             del self._there[course.key]
             if course.key in self.live.pods:
                 self._release(course)
-            self.replica.book.job_gone(course.job.ref, self.now)
+            self.replica.queues.job_gone(course.job.ref, self.now)
             self.checks.forget_evictions()
 
     def _shrink(self) -> None:
         """Some pods of a job end, and are not made anew: it gives their cells back."""
-        entries = self.replica.book.entries
+        entries = self.replica.queues.entries
         able = [
             one
             for one in self.there()
@@ -345,7 +345,7 @@ class History:
         if not there:
             return
         course = self.random.choice(there)
-        entry = self.replica.book.entries[course.key]
+        entry = self.replica.queues.entries[course.key]
         what = self.random.choice(("hold", "release", "front", "back", "suspend", "resume"))
         self.log.append(f"{self.now} {what} {course.key}")
         if what in ("hold", "release"):
@@ -360,11 +360,11 @@ class History:
                 self.replica.see(course, self.now)
         elif entry.life is Life.WAITING:
             place = self.replica.queues.moved(course.key, what)
-            self.replica.book.keep(course.key, place=place)
+            self.replica.queues.keep(course.key, place=place)
 
     def _hold(self, key: str, is_held: bool) -> None:
         self.replica.queues.held(key, is_held)
-        self.replica.book.hold(key, is_held=is_held)
+        self.replica.queues.hold(key, is_held=is_held)
 
     # Replicas
 
@@ -386,7 +386,7 @@ class History:
         if self.random.random() < 0.5:
             self._finish_calls()
         self.writing.clear()
-        unwritten = [key for key, entry in self.replica.book.entries.items() if entry.wanted or entry.written]
+        unwritten = [key for key, entry in self.replica.queues.entries.items() if entry.wanted or entry.written]
         before = self.checks.orders(but=unwritten)  # a place that nobody has written is lost
         lost = [course for course in self.there() if course.key in self.live.pods and not course.has_pods]
         for course in lost:
@@ -403,14 +403,14 @@ class History:
 
     def _hold_again(self, course: Course) -> None:
         """A job was let go by a replica that then lost its cells."""
-        book, queues = self.replica.book, self.replica.queues
-        if book.entries[course.key].life.has_cells:
+        queues = self.replica.queues
+        if queues.entries[course.key].life.has_cells:
             ask = Ask(course.unit, course.kept.is_borrowed, queues.own_cells(course.key))
             if isinstance(self.live.hold(ask, Pending()), Bind):
                 self._let_go(course)
                 self.replica.runs_on(course)
             else:
-                book.call_back(course.key, "", self.now)
+                queues.call_back(course.key, "", self.now)
 
     def _finish_calls(self) -> None:
         for number, action in list(self.writing.items()):
@@ -458,7 +458,7 @@ class History:
 
     def waiting(self) -> list[str]:
         """The jobs without cells, as the replica has them."""
-        entries = self.replica.book.entries
+        entries = self.replica.queues.entries
         return [course.key for course in self.there() if entries[course.key].life is Life.WAITING]
 
 

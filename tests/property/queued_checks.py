@@ -190,7 +190,7 @@ class Checks:
 
     def _nobody_is_lost(self) -> None:
         history = self._history
-        entries = history.replica.book.entries
+        entries = history.replica.queues.entries
         there = [course.key for course in history.there()]
         assert sorted(entries) == sorted(there), sorted(set(entries) ^ set(there))
         for course in history.there():
@@ -209,7 +209,7 @@ class Checks:
         for course in history.there():
             group = history.live.state.groups.get(course.key)
             if group is not None and group.virtual is not None and course.state is JobState.LET_GO:
-                entry = history.replica.book.entries[course.key]
+                entry = history.replica.queues.entries[course.key]
                 own = history.replica.queues.own_cells(course.key)
                 is_there = own == tuple(group.virtual.tolist())
                 assert is_there or not entry.life.has_cells, f"{course.key} has {group.virtual}, own {own}"
@@ -217,7 +217,7 @@ class Checks:
     def _due_jobs_own_their_cells(self) -> None:
         """Nobody runs on borrowed cells that is due, if these can be its own where they are."""
         history = self._history
-        queues, entries = history.replica.queues, history.replica.book.entries
+        queues, entries = history.replica.queues, history.replica.queues.entries
         for course in history.there():
             group, own = history.live.state.groups.get(course.key), queues.own_cells(course.key)
             if group is None or group.virtual is not None or not own or not entries[course.key].life.has_cells:
@@ -237,7 +237,7 @@ class Checks:
     def _is_anybody_leaving(self) -> bool:
         history = self._history
         is_written = not history.writing and all(
-            each.wanted is None and each.written is None for each in history.replica.book.entries.values()
+            each.wanted is None and each.written is None for each in history.replica.queues.entries.values()
         )
         return not is_written or any(course.state is JobState.LEAVING for course in history.there())
 
@@ -247,7 +247,7 @@ class Checks:
         starts = [course.last_start_s or 0.0 for course in history.there() if course.has_pods]
         is_whole = not history.bad and min(starts, default=inf) > history.healed_s  # else some run on others' cells
         for key in history.waiting():
-            entry, unit = history.replica.book.entries[key], history.courses[key].unit
+            entry, unit = history.replica.queues.entries[key], history.courses[key].unit
             rules = history.manner.rules.of(unit.queue)
             if entry.kept.is_aside or rules.policy is Policy.BLOCK or history.setting.most_waiting:
                 continue
@@ -278,7 +278,7 @@ class Checks:
 
     def _rests(self, key: str) -> bool:
         """Does a job borrow no more for a while, as it gave cells back again and again? See `queues.rests`."""
-        return self._history.replica.book.entries[key].kept.returned.goes_on(self._history.now)
+        return self._history.replica.queues.entries[key].kept.returned.goes_on(self._history.now)
 
     def _shares_are_fair(self) -> None:
         """Each queue has as many jobs as the ideal gives it, or one fewer; where all weigh the same, or one more."""
@@ -288,7 +288,7 @@ class Checks:
         standing = [
             history.courses[key].unit
             for key in history.waiting()
-            if not history.replica.book.entries[key].kept.is_aside
+            if not history.replica.queues.entries[key].kept.is_aside
         ]
         found = _counted(self._running())
         wished = ideal(history.spec, history.manner, [*self._running(), *standing])

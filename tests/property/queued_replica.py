@@ -7,10 +7,9 @@ from hived.values.specs import ClusterSpec
 from hived_extender.jobs.job import Job, JobRef, JobState
 from hived_extender.jobs.quotas.tree import QuotaTree
 from hived_extender.jobs.quotas.usage import drained
-from hived_extender.queues.book import Action, Book
 from hived_extender.queues.ledger import Ledger, TreeLedger, Unlimited
 from hived_extender.queues.policies import Rules
-from hived_extender.queues.queues import Queues
+from hived_extender.queues.queued_jobs import Action, QueuedJobs
 from hived_extender.queues.table import USUAL, Kept, Pace
 from hived_extender.queues.tree_use import running_in, usage_of
 from hived_extender.queues.units import Order, Start, Stop, Unit, Upgrade
@@ -78,13 +77,11 @@ class Replica:
     pace: Pace = USUAL
     cuts: int = 0
     firsts: dict[str, list[str]] = field(default_factory=dict)
-    queues: Queues = field(init=False)
-    book: Book = field(init=False)
+    queues: QueuedJobs = field(init=False)
 
     def __post_init__(self) -> None:
-        self.queues = Queues(self.spec, pace=self.pace)
+        self.queues = QueuedJobs(self.spec, pace=self.pace)
         self.queues.told_rules(self.manner.rules, self.manner.new_ledger)
-        self.book = Book(self.queues)
         for course in sorted(self.jobs, key=lambda each: each.key):
             self.see(course, self.now, has_cells=course.has_pods, is_first=True)
             self.runs_on(course)
@@ -93,34 +90,32 @@ class Replica:
 
     def runs_on(self, course: Course) -> None:
         """The cells of a job are known by its pods, and whose they are."""
-        group, entry = self.live.state.groups.get(course.key), self.book.entries[course.key]
+        group, entry = self.live.state.groups.get(course.key), self.queues.entries[course.key]
         is_lent = group is not None and group.virtual is None
         if group is not None and entry.life.has_cells and is_lent != entry.kept.is_borrowed:
-            self.book.keep(course.key, is_borrowed=is_lent)
+            self.queues.keep(course.key, is_borrowed=is_lent)
             self.queues.runs_borrowed(course.key, is_borrowed=is_lent)
         if group is not None and group.virtual is not None:
             self.queues.runs_on(course.key, tuple(group.virtual.tolist()))
 
     def see(self, course: Course, now: float, *, has_cells: bool = False, is_first: bool = False) -> None:
         """A job looks like this now."""
-        self.book.job_seen(course.job, course.unit, course.kept, now, has_cells=has_cells, is_first=is_first)
+        self.queues.job_seen(course.job, course.unit, course.kept, now, has_cells=has_cells, is_first=is_first)
 
     def shrunk(self, course: Course) -> None:
         """Some pods of a job have ended, and are not made anew."""
         group = self.live.state.groups[course.key]
         own = () if group.virtual is None else tuple(group.virtual.tolist())
         self.queues.shrunk(course.unit, own)
-        self.book.shrank(course.key, course.unit.leaf_count)
+        self.queues.shrank(course.key, course.unit.leaf_count)
 
     def turn(self, now: float, live: Live, call_back: Callable[[str], None]) -> list[Order]:
         """Jobs above a quota leave, and a turn is taken; `call_back` is told the keys of jobs that leave."""
         tree = self.manner.tree
         if tree is not None:
-            for key, quota in drained(
-                usage_of(tree, self.book, self.queues), running_in(tree, self.book, self.queues, now)
-            ).items():
+            for key, quota in drained(usage_of(tree, self.queues), running_in(tree, self.queues, now)).items():
                 call_back(key)
-                self.book.call_back(key, quota, now)
+                self.queues.call_back(key, quota, now)
                 self.queues.lost_turn(key)
         orders = self.queues.turn(now, live)
         while self.queues.is_cut:
@@ -128,17 +123,17 @@ class Replica:
             orders += self.queues.turn(now, live)
         for order in orders:
             if isinstance(order, Start):
-                self.book.let_go(order.key, now, is_borrowed=order.is_borrowed, due_s=self.queues.due(order.key))
+                self.queues.let_go(order.key, now, is_borrowed=order.is_borrowed, due_s=self.queues.due(order.key))
             elif isinstance(order, Upgrade):
-                self.book.keep(order.key, is_borrowed=False, due_s=self.queues.due(order.key))
+                self.queues.keep(order.key, is_borrowed=False, due_s=self.queues.due(order.key))
             elif isinstance(order, Stop):
                 call_back(order.key)
-                self.book.call_back(order.key, order.winner, now)
+                self.queues.call_back(order.key, order.winner, now)
         return orders
 
     def actions(self, now: float) -> list[Action]:
         """The calls on jobs that are due."""
-        return self.book.take_actions(now, 1_000)
+        return self.queues.take_actions(now, 1_000)
 
 
 def ref_of(key: str) -> JobRef:

@@ -20,9 +20,9 @@ from hived_extender.jobs.kinds.marks import user_of
 from hived_extender.jobs.kinds.table import resource_of
 from hived_extender.machine.certificates import asks_of, rfc3339
 from hived_extender.machine.held import Asking
-from hived_extender.queues.book import JobRecord
 from hived_extender.queues.controller import QueueController, QueueCount, count, count_others, waits_since
 from hived_extender.queues.explaining import Known
+from hived_extender.queues.queued_jobs import JobRecord
 from hived_extender.queues.reasons import (
     STARTING,
     Held,
@@ -53,7 +53,7 @@ MOST_COMPARED = 5000
 
 def listed(turns: Turns | None) -> Iterator[JobRecord]:
     """The jobs that are in a queue, or would be but for a problem. A job that was taken out of its queue is neither."""
-    entries = () if turns is None else turns.book.entries.values()
+    entries = () if turns is None else turns.queues.entries.values()
     return (entry for entry in entries if entry.asks is not None or entry.problem)
 
 
@@ -92,7 +92,7 @@ def namer(turns: Turns, seen: Seen) -> Callable[[str], str]:
     """Gives the names of jobs by their keys; other words that stand in place of a key are left as they are."""
 
     def name(key: str) -> str:
-        entry = turns.book.entries.get(key)
+        entry = turns.queues.entries.get(key)
         if entry is not None:
             return str(entry.job.ref) if is_seen(entry, seen) else MASKED
         parts = parts_of(key)
@@ -191,7 +191,7 @@ class QueueAnswers:
         """All queues, by name."""
         with self._desk.lock:
             turns = self._turns()
-            over, found, known = turns.use.over(), count(turns.book, turns.queues.due), turns.known
+            over, found, known = turns.use.over(), count(turns.queues), turns.known
             names = known.with_others(found)
             shares = turns.queues.shares(names)
             found |= {name: QueueCount(known.vcs[name]) for name in names if name not in found}
@@ -281,7 +281,7 @@ class QueueAnswers:
             is_over = isinstance(reason, OverQuota | NotPromised) or (
                 isinstance(reason, OverUserLimit) and not reason.waits
             )
-            entries = turns.book.entries
+            entries = turns.queues.entries
             runs = [entries[key] for key in (queues.freed_by(entry.key) if is_over else ()) if key in entries]
             seen_runs = [(one.asks, str(one.job.ref)) for one in runs if is_seen(one, seen)]
             return Question(
@@ -301,7 +301,7 @@ class QueueAnswers:
         if not names:
             return {}
         with self._desk.lock:
-            entries = () if self._desk.turns is None else self._desk.turns.book.entries.values()
+            entries = () if self._desk.turns is None else self._desk.turns.queues.entries.values()
             return {
                 str(one.job.ref): (one.kept.since_s, one.asks.limit_s)
                 for one in entries
@@ -316,9 +316,9 @@ class QueueAnswers:
         """
         with self._desk.lock:
             turns = self._desk.turns
-            if turns is None or key not in turns.book.entries:
+            if turns is None or key not in turns.queues.entries:
                 return False, []
-            entries, queues = turns.book.entries, turns.queues
+            entries, queues = turns.queues.entries, turns.queues
             keys = frozenset(entry.key for entry in entries.values() if str(entry.job.ref) in ended)
             is_free, before = queues.after(key, keys, priority)
             return is_free, [
@@ -346,14 +346,14 @@ class QueueAnswers:
                 if entry.life is not Life.WAITING:
                     raise UserError(f"{entry.job.ref} does not wait, so it has no place in its queue", 409)
                 place = turns.queues.moved(entry.key, to)
-                turns.book.keep(entry.key, place=place)
+                turns.queues.keep(entry.key, place=place)
             else:
                 is_held = args.action == "hold"
                 if not is_held and turns.is_inactive(entry.job.ref):
                     unit = "/".join(unit_key(entry.job.ref))
                     raise UserError(f"QueueUnit {unit} says active: false; set it to true, or remove it", 409)
                 turns.queues.held(entry.key, is_held)
-                turns.book.hold(entry.key, is_held=is_held)
+                turns.queues.hold(entry.key, is_held=is_held)
             found = self._job(turns, entry, turns.queues.position(entry.key) or 0, seen)
             self._desk.wake()
             self._wait_until_written(turns, entry)
@@ -363,7 +363,7 @@ class QueueAnswers:
         """With the lock of the desk, which is given back meanwhile. Raises UserError (503)."""
 
         def is_known() -> bool:
-            is_left = self._desk.turns is not turns or turns.book.entries.get(entry.key) is not entry
+            is_left = self._desk.turns is not turns or turns.queues.entries.get(entry.key) is not entry
             return is_left or entry.is_written or (bool(entry.refusal) and entry.written is None)
 
         entry.refusal = ""
@@ -434,7 +434,7 @@ def _preempted(turns: Turns, entry: JobRecord, seen: Seen, *, looks: bool) -> Pr
     at = rfc3339(entry.kept.since_s)
     if parts:
         return Preempted(at=at, by="/".join(parts[:-1]), namespace=parts[1])
-    entries = turns.book.entries.values() if looks else ()
+    entries = turns.queues.entries.values() if looks else ()
     other = next((one.job.ref for one in entries if one.job.ref.uid == uid and is_seen(one, seen)), None)
     if other is None:
         return Preempted(at=at, by=winner, namespace=ref.namespace)
@@ -446,7 +446,7 @@ def _placed(turns: Turns, queue: str) -> list[tuple[JobRecord, int]]:
     names = turns.known.with_others(turns.queues.queues())
     if queue and queue not in names:
         raise UserError(f"there is no queue {queue!r}; {near_queues(queue, names)}", 404)
-    entries = turns.book.entries
+    entries = turns.queues.entries
     found: list[tuple[JobRecord, int]] = []
     for name in [queue] if queue else names:
         found += [(entries[key], place) for place, key in enumerate(turns.queues.order(name), 1)]

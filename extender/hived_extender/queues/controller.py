@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
@@ -38,10 +37,10 @@ from hived_extender.machine.service import Service
 from hived_extender.machine.stimuli import Claimed, Hold, JobsMade, QuotasFollowed
 from hived_extender.machine.writes.writer import COMPONENT
 from hived_extender.queues.announcing import JobEvents
-from hived_extender.queues.book import Action, Book, Change, JobRecord
 from hived_extender.queues.own_schedule import Learned
 from hived_extender.queues.publishing import KINDS as OBJECT_KINDS
 from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.queued_jobs import Action, Change, JobRecord, QueuedJobs
 from hived_extender.queues.table import Kept, Life, read_kept, written
 from hived_extender.queues.turns import Shared, Turns
 from hived_extender.queues.units import OtherUse
@@ -198,13 +197,10 @@ class QueueCount(msgspec.Struct):
     used: dict[str, float] = msgspec.field(default_factory=dict)
 
 
-def count(book: Book, due: Callable[[str], float | None]) -> dict[str, QueueCount]:
-    """All queues that have jobs, by full name. `due` says when the turn of a job came, None for not yet.
-
-    Cost O(jobs).
-    """
+def count(queues: QueuedJobs) -> dict[str, QueueCount]:
+    """All queues that have jobs, by full name. Cost O(jobs)."""
     found: dict[str, QueueCount] = {}
-    for entry in book.entries.values():
+    for entry in queues.entries.values():
         unit = entry.asks
         if unit is None:
             continue
@@ -217,7 +213,7 @@ def count(book: Book, due: Callable[[str], float | None]) -> dict[str, QueueCoun
             one.oldest_s = since_s if one.oldest_s is None else min(one.oldest_s, since_s)
         elif entry.life.has_cells:
             one.running += 1
-            one.borrowed += entry.kept.is_borrowed and due(entry.key) is None
+            one.borrowed += entry.kept.is_borrowed and queues.due(entry.key) is None
             for name, amount in unit.request.items():
                 one.used[name] = one.used.get(name, 0.0) + amount
     return found
@@ -232,19 +228,9 @@ def count_others(found: Mapping[str, QueueCount], others: Iterable[OtherUse]) ->
                 one.used[name] = one.used.get(name, 0.0) + amount
 
 
-class Ordered(Protocol):
-    """The order of units; `queues.Queues` has it."""
-
-    def due(self, key: str) -> float | None:
-        """When the turn of a unit came, None if it has not."""
-
-    def shares(self) -> Mapping[str, float]:
-        """The share of each queue that has units."""
-
-
-def gauges(book: Book, queues: Ordered, now: float) -> QueueGauges:
+def gauges(queues: QueuedJobs, now: float) -> QueueGauges:
     """The same as Prometheus reads it: a job that has borrowed its cells is not among those that run."""
-    found = count(book, queues.due)
+    found = count(queues)
     jobs: dict[tuple[str, str], int] = {}
     for name, one in sorted(found.items()):
         jobs[name, "waiting"] = one.waiting
@@ -455,7 +441,7 @@ class QueueController:
             if before is not None:  # of the same service perhaps, which holds cells for jobs that are gone meanwhile
                 before.leave_off(self.turns)
             self._fit(tree, core.state.spec)
-            log.info("queues begin", extra={"fields": {"jobs": len(self.turns.book.entries)}})
+            log.info("queues begin", extra={"fields": {"jobs": len(self.turns.queues.entries)}})
         return self.turns
 
     def _are_quotas_listed(self) -> bool:
@@ -524,7 +510,7 @@ class QueueController:
     def _gauges(self) -> QueueGauges:
         with self.lock:
             turns = self.turns
-            return QueueGauges() if turns is None else gauges(turns.book, turns.queues, self._now())
+            return QueueGauges() if turns is None else gauges(turns.queues, self._now())
 
     def _answered(self, action: Action, error: str) -> None:
         self._answers.append((action, error))

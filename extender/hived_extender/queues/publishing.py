@@ -18,8 +18,7 @@ from hived_extender.jobs.job import JobState, told
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.clocks import timestamp
 from hived_extender.kube.watch import ObjectKind
-from hived_extender.queues.book import Book, JobRecord
-from hived_extender.queues.queues import Queues
+from hived_extender.queues.queued_jobs import JobRecord, QueuedJobs
 from hived_extender.queues.reasons import held_by
 from hived_extender.queues.records import (
     PATH,
@@ -300,19 +299,19 @@ class Records:
         self._paths: dict[str, None] = {}  # queues that have objects
         self.heads: dict[str, str] = {}  # the first job of each queue
 
-    def update(self, book: Book, queues: Queues) -> None:
+    def update(self, queues: QueuedJobs) -> None:
         """Have objects say what is so now. Cost: that of the jobs and queues that have changed."""
-        changed, moved = book.take_changed(), dict.fromkeys((*self._quotas, *queues.take_moved()))
+        changed, moved = queues.take_changed(), dict.fromkeys((*self._quotas, *queues.take_moved()))
         for key in changed:
-            if key not in book.entries and (told := self._told.pop(key, None)) is not None:
+            if key not in queues.entries and (told := self._told.pop(key, None)) is not None:
                 self._publisher.forget(told)
-        for entry in book.take_over():
+        for entry in queues.take_over():
             record = _unit_record(entry)
             if record is not None:
                 phase = Phase.SUCCEEDED if entry.job.state is JobState.SUCCEEDED else Phase.FAILED
                 self._publisher.want(replace(record, phase=phase, message="", running=0, pending=0), is_last=True)
                 self._told.pop(entry.key, None)
-        for entry in [book.entries[key] for key in changed if key in book.entries]:
+        for entry in [queues.entries[key] for key in changed if key in queues.entries]:
             key, record = entry.key, _unit_record(entry)
             if record is not None and self._told.get(key) != record:
                 self._told[key] = record
@@ -325,11 +324,11 @@ class Records:
             self.heads.pop(path, None)
             if order:
                 self.heads[path] = order[0]
-            self._publisher.want(QueueRecord(path, [self._item(book, key) for key in order]))
+            self._publisher.want(QueueRecord(path, [self._item(queues, key) for key in order]))
         self._quotas = ()  # they have objects now
 
-    def _item(self, book: Book, key: str) -> tuple[str, str, int]:
-        job, unit = book.entries[key].job.ref, book.entries[key].asks
+    def _item(self, queues: QueuedJobs, key: str) -> tuple[str, str, int]:
+        job, unit = queues.entries[key].job.ref, queues.entries[key].asks
         return job.namespace, unit_name(job), 0 if unit is None else unit.priority
 
 

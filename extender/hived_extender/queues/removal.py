@@ -6,8 +6,8 @@ from typing import Any
 from hived_config.loader import Configuration
 from hived_extender.jobs.quotas.tree import QuotaTree
 from hived_extender.kube.clocks import wall_s
-from hived_extender.queues.book import JobRecord
 from hived_extender.queues.controller import QueueController, is_let_go
+from hived_extender.queues.queued_jobs import JobRecord
 from hived_extender.queues.table import Life
 from hived_extender.queues.tree_use import MOST_NAMED, lowered_by
 
@@ -55,7 +55,7 @@ def _of_waiting(desk: QueueController, told: Callable[[list[JobRecord]], list[st
     if not desk.lock.acquire(timeout=LOCK_S):
         return [UNKNOWN]
     try:
-        entries = () if desk.turns is None else desk.turns.book.entries.values()
+        entries = () if desk.turns is None else desk.turns.queues.entries.values()
         return told([entry for entry in entries if entry.life is Life.WAITING])
     finally:
         desk.lock.release()
@@ -76,7 +76,7 @@ def tree_warnings(desk: QueueController, document: Mapping[str, Any], tree: Quot
         return ["whether jobs are above it is not known at the moment: see hived get queue afterwards"]
     try:
         turns = desk.turns
-        found = [] if turns is None else lowered_by(tree, turns.book, turns.queues, wall_s())
+        found = [] if turns is None else lowered_by(tree, turns.queues, wall_s())
     finally:
         desk.lock.release()
     return [*found, *without_quotas(desk, tree)]

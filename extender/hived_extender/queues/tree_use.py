@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hived.values.errors import UserError
 from hived_extender.jobs.quotas.tree import QuotaTree, quota_of
 from hived_extender.jobs.quotas.usage import WAIT_POLICY, Running, Usage, drained, going_over
-from hived_extender.queues.book import Book, JobRecord
-from hived_extender.queues.explaining import Questions
+from hived_extender.queues.queued_jobs import JobRecord, QueuedJobs
 from hived_extender.queues.units import OtherUse, Unit
 
 MOST_NAMED = 5
@@ -14,13 +13,13 @@ MOST_NAMED = 5
 
 
 class TreeUse:
-    """The use of a tree by the jobs of a book and by pods of no queue; of no tree there is none.
+    """The use of a tree by jobs and by pods of no queue; of no tree there is none.
 
     Each question costs O(jobs x depth).
     """
 
-    def __init__(self, tree: QuotaTree | None, book: Book, queues: Questions, now: Callable[[], float]) -> None:
-        self._tree, self._book, self._queues, self._now = tree, book, queues, now
+    def __init__(self, tree: QuotaTree | None, queues: QueuedJobs, now: Callable[[], float]) -> None:
+        self._tree, self._queues, self._now = tree, queues, now
 
     def over(self) -> dict[str, dict[str, float]]:
         """By quota and resource, how much is used above its `max`; without quotas that use no more."""
@@ -39,32 +38,30 @@ class TreeUse:
         return drained(self._usage(self._tree), self._running(self._tree))
 
     def _usage(self, tree: QuotaTree) -> Usage:
-        return usage_of(tree, self._book, self._queues)
+        return usage_of(tree, self._queues)
 
     def _running(self, tree: QuotaTree) -> list[Running]:
-        return running_in(tree, self._book, self._queues, self._now())
+        return running_in(tree, self._queues, self._now())
 
 
-def usage_of(tree: QuotaTree, book: Book, queues: Questions) -> Usage:
+def usage_of(tree: QuotaTree, queues: QueuedJobs) -> Usage:
     """The use of a tree by all jobs that have cells, and by pods of no queue. Cost O(jobs x depth)."""
     usage = Usage(tree)
     _take_others(usage, queues.others)
-    for _, unit in _with_cells(book, queues):
+    for _, unit in _with_cells(queues):
         if unit.queue in tree.quotas:
             usage.take(unit.queue, unit.request, is_preemptible=unit.is_preemptible)
     return usage
 
 
-def running_in(tree: QuotaTree, book: Book, queues: Questions, now: float) -> list[Running]:
+def running_in(tree: QuotaTree, queues: QueuedJobs, now: float) -> list[Running]:
     """The jobs with cells in quotas of a tree. Cost O(jobs)."""
-    return [
-        _running(entry, unit, unit.queue, now) for entry, unit in _with_cells(book, queues) if unit.queue in tree.quotas
-    ]
+    return [_running(entry, unit, unit.queue, now) for entry, unit in _with_cells(queues) if unit.queue in tree.quotas]
 
 
-def _with_cells(book: Book, queues: Questions) -> Iterator[tuple[JobRecord, Unit]]:
+def _with_cells(queues: QueuedJobs) -> Iterator[tuple[JobRecord, Unit]]:
     """The jobs with cells, each as it counts: one that asks for more by now has the rest, if any, beyond its unit."""
-    for entry in book.entries.values():
+    for entry in queues.entries.values():
         if entry.asks is not None and entry.life.has_cells:
             yield entry, queues.running_unit(entry.key) or entry.asks
 
@@ -77,18 +74,18 @@ def _running(entry: JobRecord, unit: Unit, queue: str, now: float) -> Running:
     )  # fmt: skip
 
 
-def lowered_by(tree: QuotaTree, book: Book, queues: Questions, now: float) -> list[str]:
+def lowered_by(tree: QuotaTree, queues: QueuedJobs, now: float) -> list[str]:
     """Which jobs would be above the quotas of another tree, a sentence for each quota. Cost O(jobs)."""
     usage, running = Usage(tree), list[Running]()
     _take_others(usage, queues.others)
-    for entry, unit in _with_cells(book, queues):
+    for entry, unit in _with_cells(queues):
         if queue := _leaf_of(tree, entry):
             usage.take(queue, unit.request, is_preemptible=unit.is_preemptible)
             running.append(_running(entry, unit, queue, now))
     above = going_over(usage, running)
     found = []
     for name, excess in usage.over().items():
-        jobs = [str(book.entries[key].job.ref) for key, quota in above.items() if quota == name]
+        jobs = [str(queues.entries[key].job.ref) for key, quota in above.items() if quota == name]
         amounts = ", ".join(f"{amount:g} {resource}" for resource, amount in excess.items())
         found.append(f"{name}: jobs that run use {amounts} more than its max; {_fate(tree.quotas[name].drain, jobs)}")
     return found

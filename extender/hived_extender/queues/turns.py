@@ -48,13 +48,12 @@ from hived_extender.machine.stimuli import (
     Stimulus,
 )
 from hived_extender.queues.announcing import JobEvents
-from hived_extender.queues.book import Action, Book, JobRecord, is_resumed_by_owner
 from hived_extender.queues.ledger import TreeLedger, Unlimited
 from hived_extender.queues.live_room import LiveRoom, Surroundings, groups_within, leaves_of
 from hived_extender.queues.own_schedule import Learned
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
 from hived_extender.queues.publishing import Publisher, Records
-from hived_extender.queues.queues import Queues
+from hived_extender.queues.queued_jobs import Action, JobRecord, QueuedJobs, is_resumed_by_owner
 from hived_extender.queues.reasons import NOT_BORN_HELD, RESUMED, Impossible, NeverFits, OverQuota, Reason, sentence
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.room import Ask
@@ -121,30 +120,28 @@ log = logging.getLogger(__name__)
 class CallingBack:
     """See the module."""
 
-    def __init__(
-        self, service: Service, book: Book, queues: Queues, events: JobEvents, now: Callable[[], float]
-    ) -> None:
-        self._service, self._book, self._queues, self._events, self._now = service, book, queues, events, now
+    def __init__(self, service: Service, queues: QueuedJobs, events: JobEvents, now: Callable[[], float]) -> None:
+        self._service, self._queues, self._events, self._now = service, queues, events, now
 
     def reclaim(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
         """As `call_back`; it counts as one whose cells others are due."""
-        self._service.metrics.queue_reclaimed.labels(self._book.queue_of(key)).inc()
+        self._service.metrics.queue_reclaimed.labels(self._queues.queue_of(key)).inc()
         self.call_back(key, winner, loses_turn=loses_turn)
 
     def call_back(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
         """A job gives its cells back: its pods are to end, and new ones get none."""
-        self._book.call_back(key, winner, self._now())
+        self._queues.call_back(key, winner, self._now())
         if loses_turn:
             self._queues.lost_turn(key)
-        self.called_back(self._book.entries[key])
+        self.called_back(self._queues.entries[key])
 
     def called_back(self, entry: JobRecord) -> None:
-        """The book has noted it already, as somebody has changed the job."""
+        """It is noted already, as somebody has changed the job."""
         job = entry.job.ref
         if entry.kept.is_suspended:
-            self._events.suspended(job, self._book.queue_of(job.key), self._now())
+            self._events.suspended(job, self._queues.queue_of(job.key), self._now())
         else:
-            queue, notice = self._book.queue_of(job.key), entry.kept.rest_notice(self._now())
+            queue, notice = self._queues.queue_of(job.key), entry.kept.rest_notice(self._now())
             self._events.evicted(job, queue, entry.kept.evicted_for, self._now(), notice)
         self.bar(job)
         self.put(HoldDropped(job.key))
@@ -153,11 +150,11 @@ class CallingBack:
         """A job has lost its cells, with `LATE` as it made no pod: then those behind it go first."""
         self.call_back(key, winner, loses_turn=winner == LATE)
         if winner == LATE:
-            self._book.keep(key, place=self._queues.moved(key, BACK))
+            self._queues.keep(key, place=self._queues.moved(key, BACK))
 
     def see_off(self) -> None:
         """Jobs wait again once their pods are gone, and these are evicted where nobody else makes them leave."""
-        for entry, has_failed in self._book.leaving(self._now()):
+        for entry, has_failed in self._queues.still_leaving(self._now()):
             with self._service.runner.look() as machine:
                 pods = [one for one in machine.cache.jobs.pods_of(entry.job.ref) if one.state.is_placed]
             left = [one.request for one in pods if one.request is not None and not one.seen.is_leaving]
@@ -165,11 +162,11 @@ class CallingBack:
                 groups = dict.fromkeys(request.spec.group.name for request in left)
                 self.put(GroupsEvicted(tuple(groups), entry.kept.evicted_for))
             elif not pods and (has_failed or entry.is_suspended):
-                self._book.left(entry.key, self._now())
+                self._queues.left(entry.key, self._now())
 
     def bar(self, job: JobRef) -> None:
         """Have the pods of a job wait until its turn: its owner may have let it go."""
-        entry = self._book.entries.get(job.key)
+        entry = self._queues.entries.get(job.key)
         if entry is None or entry.life.has_cells or entry.asks is None:
             self.put(JobsBarred(freed=(job.job_name,)))
         else:
@@ -186,15 +183,13 @@ class CallingBack:
 class Shrinking:
     """See the module. `keep` writes onto a job how many leaf cells it has from now on."""
 
-    def __init__(
-        self, service: Service, book: Book, queues: Queues, room: LiveRoom, keep: Callable[[str, int], None]
-    ) -> None:
-        self._service, self._book, self._queues, self._room, self._keep = service, book, queues, room, keep
+    def __init__(self, service: Service, queues: QueuedJobs, room: LiveRoom, keep: Callable[[str, int], None]) -> None:
+        self._service, self._queues, self._room, self._keep = service, queues, room, keep
         self._smaller: dict[str, None] = {}  # jobs with cells that need less than they have
 
     def seen(self, key: str) -> None:
         """A job looks different. A gang whose pods a controller makes anew needs all of its places."""
-        entry, had = self._book.entries.get(key), self._queues.running_unit(key)
+        entry, had = self._queues.entries.get(key), self._queues.running_unit(key)
         if entry is None or entry.asks is None or had is None or not entry.life.has_cells:
             self._smaller.pop(key, None)
             return
@@ -208,7 +203,7 @@ class Shrinking:
     def look(self) -> None:
         """Give back what no pod has or will have any more. Cost O(pods of jobs that need less)."""
         for key in list(self._smaller):
-            entry, had = self._book.entries.get(key), self._queues.running_unit(key)
+            entry, had = self._queues.entries.get(key), self._queues.running_unit(key)
             if entry is None or entry.asks is None or had is None or not entry.life.has_cells:
                 del self._smaller[key]
                 continue
@@ -291,7 +286,7 @@ class Shared:
 
 
 class Turns:
-    """See the module. `queues`, `known`, `book`, `use` and `room` may be looked at between calls."""
+    """See the module. `queues`, `known`, `use` and `room` may be looked at between calls."""
 
     def __init__(
         self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, shared: Shared
@@ -299,16 +294,15 @@ class Turns:
         """Without a `tree` each virtual cluster is a queue. Cost O(cells)."""
         self._service, self._prover, self._now, self._events = service, shared.prover, shared.now, shared.events
         self._classes = shared.classes
-        self.queues = Queues(core.state.spec, shared.learned)
+        self.queues = QueuedJobs(core.state.spec, shared.learned, start_s=queueing.start_s)
         self._tree, self._cluster = tree, core.state.spec
         self.known = KnownQueues(tree, self._cluster, service.machine.interpreter.rules)
         self._cells = Cells(core.state.spec, len(core.state.arrays.node_leaf))
         self._new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
         self.rules = self._configured = rules_of(queueing, tree, self._cluster)
         self.queues.told_rules(self.rules, self._new_ledger)
-        self.book = Book(self.queues, queueing.start_s)
-        self.use = TreeUse(tree, self.book, self.queues, shared.now)
-        self._back = CallingBack(service, self.book, self.queues, shared.events, shared.now)
+        self.use = TreeUse(tree, self.queues, shared.now)
+        self._back = CallingBack(service, self.queues, shared.events, shared.now)
         self._publisher = shared.publisher
         self._records = Records(shared.publisher, () if tree is None else tree.quotas)
         self._inactive: frozenset[tuple[str, str]] = frozenset()
@@ -319,7 +313,7 @@ class Turns:
         self._names_changed, self._looked = 0, (-1, 0)
         self._charged_at: object = None
         self.room = LiveRoom(service.runner, self._refs, shared.outside)
-        self._shrinking = Shrinking(service, self.book, self.queues, self.room, self.book.shrank)
+        self._shrinking = Shrinking(service, self.queues, self.room, self.queues.shrank)
         self._asked_all_s = shared.now()
 
     # Facts
@@ -346,7 +340,7 @@ class Turns:
             self._take_in(name, replace(seen, need=None, problem=NOT_UNDERSTOOD), earlier, is_first=is_first)
 
     def _take_in(self, name: JobName, seen: Seen, earlier: "Turns | None", *, is_first: bool) -> None:
-        now, entry = self._now(), self.book.entries.get(seen.job.ref.key)
+        now, entry = self._now(), self.queues.entries.get(seen.job.ref.key)
         is_ours = seen.need is not None or bool(seen.problem)
         if not is_ours and name not in self._names and not is_marked_held(seen.job.annotations):
             return
@@ -368,8 +362,8 @@ class Turns:
         if unit is not None and unit.minimum is not None and newest.is_let_go and newest.leaf_count:
             unit, job = no_larger(unit, newest.leaf_count), replace(job, grows=True)
         is_resumed = entry is not None and is_resumed_by_owner(entry, job, newest)
-        self.book.job_seen(job, unit, newest, now, problem, has_cells=has_cells, is_first=is_first)
-        entry = self.book.entries.get(job.ref.key)  # none for a job that is over
+        self.queues.job_seen(job, unit, newest, now, problem, has_cells=has_cells, is_first=is_first)
+        entry = self.queues.entries.get(job.ref.key)  # none for a job that is over
         if entry is not None:
             entry.spec, entry.is_too_large = (None if seen.need is None else seen.need.spec), is_too_large
         self._back.bar(job.ref)
@@ -399,12 +393,12 @@ class Turns:
 
     def wrote(self, action: Action, error: str) -> None:
         """A call on a job was made, or refused."""
-        self.book.wrote(action, error, self._now())
+        self.queues.wrote(action, error, self._now())
 
     def follow_pods(self) -> None:
         """See how far the pods of jobs with cells have come, and what goes on beside the queues. Cost O(groups)."""
         states: Mapping[str, HoldState] = self._service.runner.handle(HoldsLookedAt())
-        for key, winner in self.book.progressed(states, self._now()).items():
+        for key, winner in self.queues.progressed(states, self._now()).items():
             self._back.lose(key, winner)
         with self._service.runner.look() as machine:
             core, jobs = machine.cache.core, machine.cache.jobs
@@ -414,7 +408,7 @@ class Turns:
             found, looked = None, (0 if core is None else core.version, self._names_changed)
             if core is not None and self._looked != looked:
                 self._looked = looked
-                sizes = ((jobs.pods_of(job), self.book.leaf_count_of(job.key)) for job in with_pods)
+                sizes = ((jobs.pods_of(job), self.queues.leaf_count_of(job.key)) for job in with_pods)
                 found = self._surroundings.look(core, {name for each in sizes for name in groups_within(*each)})
             gated = [
                 job.key
@@ -422,7 +416,7 @@ class Turns:
                 if (job.job_name.group, job.kind) in GATED and any(GATE in one.seen.gates for one in jobs.pods_of(job))
             ]
         for key in gated:
-            self.book.pods_are_gated(key)
+            self.queues.pods_are_gated(key)
         self._shrinking.look()
         if charged is not None:
             self.queues.told_others(charged)
@@ -460,13 +454,13 @@ class Turns:
             self.queues.told_rules(rules, self._new_ledger)
         before, self._inactive = self._inactive, self._publisher.inactive()
         changed = before ^ self._inactive
-        for entry in self.book.entries.values() if changed else ():
+        for entry in self.queues.entries.values() if changed else ():
             if unit_key(entry.job.ref) in changed:
                 self.queues.held(entry.key, entry.kept.is_aside or self.is_inactive(entry.job.ref))
 
     def leave_off(self, goes_on: "Turns | None" = None) -> None:
         """Drop what is held for jobs, and let their pods be placed, but for jobs of the turns that go on."""
-        others = {} if goes_on is None else goes_on.book.entries
+        others = {} if goes_on is None else goes_on.queues.entries
         for name, job in self._names.items():
             if job.key not in others:
                 self._back.put(JobsBarred(freed=(name,)))
@@ -491,17 +485,17 @@ class Turns:
         for order in self.queues.turn(now, self.room):
             match order:
                 case Start(key=key, is_borrowed=is_borrowed):
-                    self._service.metrics.queue_admitted.labels(self.book.queue_of(key)).inc()
+                    self._service.metrics.queue_admitted.labels(self.queues.queue_of(key)).inc()
                     due_s, promised_s = self.queues.due(key), self.queues.promised(key)
-                    self.book.let_go(
+                    self.queues.let_go(
                         key, now, is_borrowed=is_borrowed, due_s=due_s, promised_s=promised_s,
                         unit=self.queues.running_unit(key),
                     )  # fmt: skip
-                    job = self.book.entries[key].job.ref
-                    self._events.dequeued(job, self.book.queue_of(key), now, is_borrowed=is_borrowed)
+                    job = self.queues.entries[key].job.ref
+                    self._events.dequeued(job, self.queues.queue_of(key), now, is_borrowed=is_borrowed)
                 case Upgrade(key=key):
-                    self.book.keep(key, is_borrowed=False, due_s=self.queues.due(key))
-                    self._events.upgraded(self.book.entries[key].job.ref, now)
+                    self.queues.keep(key, is_borrowed=False, due_s=self.queues.due(key))
+                    self._events.upgraded(self.queues.entries[key].job.ref, now)
                 case Stop(key=key, winner=winner):
                     self._back.reclaim(key, MOVES if winner == key else winner)
                 case Evict(groups=groups, winner=winner):
@@ -513,22 +507,22 @@ class Turns:
 
     def give_way(self, key: str, winner: str) -> None:
         """A job on borrowed cells leaves for guaranteed work of no queue."""
-        entry = self.book.entries.get(key)
+        entry = self.queues.entries.get(key)
         if entry is not None and entry.life.has_cells:
             self._back.reclaim(key, winner)
 
     def take_actions(self, limit: int) -> list[Action]:
         """The calls on jobs that are due."""
-        return self.book.take_actions(self._now(), limit)
+        return self.queues.take_actions(self._now(), limit)
 
     def record(self) -> None:
         """Have objects say what is so now, and the first job of each queue that a quota is in its way."""
-        self._records.update(self.book, self.queues)
+        self._records.update(self.queues)
         now = self._now()
         for key in self._records.heads.values():
-            reason = _say_if_never(self.queues, self._events, self.book.entries[key], now)
+            reason = _say_if_never(self.queues, self._events, self.queues.entries[key], now)
             if isinstance(reason, OverQuota):
-                self._events.insufficient(self.book.entries[key].job.ref, reason.text, now)
+                self._events.insufficient(self.queues.entries[key].job.ref, reason.text, now)
 
     def _job_gone(self, name: JobName, job: JobRef, now: float) -> None:
         self._names.pop(name, None)
@@ -536,7 +530,7 @@ class Turns:
         self._events.gone(job.key)
         self._back.put(JobsBarred(freed=(name,)))  # a later job of the name may be in no queue
         self._refs.pop(job.key, None)
-        self.book.job_gone(job, now)
+        self.queues.job_gone(job, now)
         self._back.put(HoldDropped(job.key))
 
     def _kept(self, job: Job, entry: JobRecord | None, earlier: "Turns | None") -> Kept:
@@ -546,7 +540,7 @@ class Turns:
         """
         found = read_kept(job.annotations, job.ref.uid, self._prover)
         if entry is None and earlier is not None:
-            entry = earlier.book.entries.get(job.ref.key)
+            entry = earlier.queues.entries.get(job.ref.key)
         elif entry is None or job.ref.kind != gangs.KIND or entry.life.has_cells:
             return found
         return found if entry is None else max(found, entry.kept, key=lambda one: one.version)
@@ -562,7 +556,7 @@ class Turns:
                 if entry.job.comes_back:
                     self._back.call_back(unit.key, "")
                 else:
-                    self.book.job_seen(entry.job, None, entry.kept, self._now())  # until it has cells as in no queue
+                    self.queues.job_seen(entry.job, None, entry.kept, self._now())  # until it has cells as in no queue
                 return
         elif entry.life is not Life.LEAVING:
             return
@@ -578,7 +572,7 @@ class Turns:
         """A crash may have been between an upgrade's writes onto the pods and the one onto the job: the pods say it."""
         is_lent: bool | None = self._service.runner.handle(LentAsked(entry.job.ref))
         if is_lent is not None and is_lent != entry.kept.is_borrowed:
-            self.book.keep(entry.key, is_borrowed=is_lent)
+            self.queues.keep(entry.key, is_borrowed=is_lent)
             self.queues.runs_borrowed(entry.key, is_borrowed=is_lent)
 
     def _has_cells(self, job: JobRef) -> bool:
@@ -592,7 +586,7 @@ def _beyond(amounts: Mapping[str, float], request: Mapping[str, float]) -> dict[
     return {name: amount for name, amount in more.items() if amount > EPSILON}
 
 
-def _say_if_never(queues: Queues, events: JobEvents, entry: JobRecord, now: float) -> Reason | None:
+def _say_if_never(queues: QueuedJobs, events: JobEvents, entry: JobRecord, now: float) -> Reason | None:
     """Tell the owner of a job that waits if it can never start; returns why it does not start now."""
     reason = queues.refusal(entry.key)
     if isinstance(reason, NeverFits | Impossible):

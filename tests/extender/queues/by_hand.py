@@ -15,8 +15,8 @@ from hived_extender.kube.client import KubeClient
 from hived_extender.kube.events import EventRecorder
 from hived_extender.machine.writes.writer import COMPONENT
 from hived_extender.queues.announcing import JobEvents
-from hived_extender.queues.book import Action, Change
 from hived_extender.queues.publishing import Publisher
+from hived_extender.queues.queued_jobs import Action, Change
 from hived_extender.queues.table import written
 from hived_extender.queues.turns import Shared, Turns
 from hived_extender.queues.watched import Seen

@@ -58,7 +58,7 @@ def second(jobs: Jobs) -> str:
     """The key of the job that waits."""
     turns = jobs.running.extender.queues.turns
     assert turns is not None
-    return next(key for key, entry in turns.book.entries.items() if entry.job.ref.name == "second")
+    return next(key for key, entry in turns.queues.entries.items() if entry.job.ref.name == "second")
 
 
 def test_a_reason_names_the_job_that_gets_the_cells(jobs: Jobs, second: str) -> None:

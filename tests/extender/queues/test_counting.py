@@ -1,78 +1,74 @@
-"""Counts of queues, from a book of jobs, as pages and Prometheus read them."""
+"""Counts of queues, from queues of jobs, as pages and Prometheus read them."""
+
+from collections.abc import Collection, Iterable
 
 from msgspec.structs import replace
 
 from hived_extender.jobs.job import JobRef
 from hived_extender.kube.metrics import Metrics
-from hived_extender.queues.book import Book
 from hived_extender.queues.controller import QueueCount, count, gauges
+from hived_extender.queues.queued_jobs import QueuedJobs
 from hived_extender.queues.table import Kept
-from tests.extender.queues.test_book import HELD, UNIT, Told
+from tests.extender.queues.small import SPEC
+from tests.extender.queues.test_queued_jobs import HELD, UNIT
 
 NOW_S = 1000.0
 
 
-def not_due(key: str) -> None:
-    """No job's turn has come."""
+class Counted(QueuedJobs):
+    """Jobs that wait in one queue, by name and time of creation; the turn of these has come."""
 
+    def __init__(self, started_there: Collection[str] = (), **created_s: float) -> None:
+        super().__init__(SPEC)
+        self.started_there = started_there
+        for name, moment in created_s.items():
+            ref = JobRef("batch/v1", "Job", "team", name, f"uid-{name}")
+            unit = replace(UNIT, key=ref.key, request={"nvidia.com/gpu": 8.0})
+            self.job_seen(replace(HELD, ref=ref, created_s=moment), unit, Kept(), NOW_S)
 
-class Order:
-    """Of one queue, in which nobody's turn has come."""
+    def due(self, key: str) -> float | None:
+        return 500.0 if key.split("/")[2] in self.started_there else None
 
-    def due(self, key: str) -> None:
-        return not_due(key)
-
-    def shares(self) -> dict[str, float]:
+    def shares(self, names: Iterable[str] | None = None) -> dict[str, float]:
         return {"root/vc": -0.5}
 
 
-def book_of(**created_s: float) -> Book:
-    """Jobs that wait in one queue, by name and time of creation."""
-    book = Book(Told())
-    for name, moment in created_s.items():
-        ref = JobRef("batch/v1", "Job", "team", name, f"uid-{name}")
-        unit = replace(UNIT, key=ref.key, request={"nvidia.com/gpu": 8.0})
-        book.job_seen(replace(HELD, ref=ref, created_s=moment), unit, Kept(), NOW_S)
-    return book
-
-
 def test_waiting_jobs_are_counted_and_the_oldest_is_known() -> None:
-    assert count(book_of(one=300.0, two=200.0), not_due) == {"root/vc": QueueCount("vc", waiting=2, oldest_s=200.0)}
+    assert count(Counted(one=300.0, two=200.0)) == {"root/vc": QueueCount("vc", waiting=2, oldest_s=200.0)}
 
 
 def test_the_age_of_a_job_does_not_begin_anew_with_another_term() -> None:
-    assert count(book_of(one=300.0), not_due)["root/vc"].oldest_s == 300.0 != NOW_S
+    assert count(Counted(one=300.0))["root/vc"].oldest_s == 300.0 != NOW_S
 
 
 def test_a_job_that_was_called_back_waits_since_then() -> None:
-    book = book_of(one=300.0)
-    entry = next(iter(book.entries.values()))
+    queues = Counted(one=300.0)
+    entry = next(iter(queues.entries.values()))
     entry.kept = replace(entry.kept, since_s=700.0)
-    assert count(book, not_due)["root/vc"].oldest_s == 700.0
+    assert count(queues)["root/vc"].oldest_s == 700.0
 
 
 def test_a_job_with_cells_counts_what_it_uses_and_waits_no_more() -> None:
-    book = book_of(one=300.0, two=200.0)
-    for key, is_borrowed in zip(list(book.entries), (True, False), strict=True):
-        book.let_go(key, NOW_S, is_borrowed=is_borrowed, due_s=None)
-    found = count(book, not_due)["root/vc"]
+    queues = Counted(one=300.0, two=200.0)
+    for key, is_borrowed in zip(list(queues.entries), (True, False), strict=True):
+        queues.let_go(key, NOW_S, is_borrowed=is_borrowed, due_s=None)
+    found = count(queues)["root/vc"]
     assert (found.waiting, found.running, found.borrowed, found.oldest_s) == (0, 2, 1, None)
     assert found.used == {"nvidia.com/gpu": 16.0}
 
 
 def test_a_job_whose_turn_has_come_has_borrowed_nothing() -> None:
-    book = book_of(one=300.0, two=200.0)
-    first, second = book.entries
-    for key in (first, second):
-        book.let_go(key, NOW_S, is_borrowed=True, due_s=None)
-    assert count(book, {first: 500.0, second: None}.get)["root/vc"].borrowed == 1
+    queues = Counted(["one"], one=300.0, two=200.0)
+    for key in queues.entries:
+        queues.let_go(key, NOW_S, is_borrowed=True, due_s=None)
+    assert count(queues)["root/vc"].borrowed == 1
 
 
 def test_prometheus_gets_each_job_in_one_state() -> None:
-    book = book_of(one=300.0, two=200.0, three=400.0)
-    book.let_go(next(iter(book.entries)), NOW_S, is_borrowed=True, due_s=None)
+    queues = Counted(one=300.0, two=200.0, three=400.0)
+    queues.let_go(next(iter(queues.entries)), NOW_S, is_borrowed=True, due_s=None)
     metrics = Metrics()
-    metrics.observe_queues(lambda: gauges(book, Order(), NOW_S))
+    metrics.observe_queues(lambda: gauges(queues, NOW_S))
     lines = metrics.text().decode().splitlines()
     assert 'hived_queued_jobs{queue="root/vc",state="waiting"} 2.0' in lines
     assert 'hived_queued_jobs{queue="root/vc",state="running"} 0.0' in lines

@@ -8,9 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from hived_extender.jobs.quotas.tree import Quota, QuotaTree
-from hived_extender.queues.book import Book
 from hived_extender.queues.ledger import TreeLedger
 from hived_extender.queues.policies import Rules
+from hived_extender.queues.queued_jobs import QueuedJobs
 from hived_extender.queues.reasons import OverQuota
 from hived_extender.queues.tree_use import usage_of
 from hived_extender.queues.units import Evict, OtherUse, Unit
@@ -95,7 +95,11 @@ def test_the_pods_beyond_the_request_of_a_unit_count_once_although_its_job_asks_
     assert desk.come(job("a", 2)) == ["a"]
     desk.queues.told_others((use(2.0, jobs=0),))
     grown = SimpleNamespace(key="a", asks=job("a", 4), life=SimpleNamespace(has_cells=True))
-    book = cast(Book, SimpleNamespace(entries={"a": grown}))
+    known = desk.queues
+    queues = cast(
+        QueuedJobs,
+        SimpleNamespace(entries={"a": grown}, others=known.others, running_unit=known.running_unit),
+    )
     trees = {most: QuotaTree({LEAF: Quota(LEAF, max={"gpu": most})}) for most in (3.0, 4.0)}
-    over = {most: usage_of(each, book, desk.queues).over() for most, each in trees.items()}
+    over = {most: usage_of(each, queues).over() for most, each in trees.items()}
     assert over == {3.0: {LEAF: {"gpu": 1.0}}, 4.0: {}}

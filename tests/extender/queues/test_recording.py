@@ -13,7 +13,7 @@ def wanted(hand: QueuesByHand) -> tuple[dict[str, UnitRecord | None], QueueRecor
     """What the objects of all jobs and of the queue are to say."""
     found = hand.turns._publisher._wanted
     units = {}
-    for key, entry in hand.turns.book.entries.items():
+    for key, entry in hand.turns.queues.entries.items():
         record = found.get((UNITS, unit_key(entry.job.ref)))
         assert isinstance(record, UnitRecord)
         units[key] = record
@@ -42,7 +42,7 @@ def test_they_are_as_if_all_were_looked_at(seed: int) -> None:
         hand.look()
         hand.turns.record()
         units, queue = wanted(hand)
-        entries = hand.turns.book.entries
+        entries = hand.turns.queues.entries
         assert units == {key: _unit_record(entry) for key, entry in entries.items()}
         order = [entries[key] for key in hand.turns.queues.order("a")]
         assert [name for _, name, _ in queue.items] == [unit_name(entry.job.ref) for entry in order]

@@ -129,13 +129,13 @@ def by_hand() -> QueuesByHand:
 
 
 def returned(queues: QueuesByHand) -> Returned:
-    return queues.turns.book.entries[job("lent").key].kept.returned
+    return queues.turns.queues.entries[job("lent").key].kept.returned
 
 
 def test_the_owner_of_a_job_that_rests_is_told_until_when() -> None:
     queues = by_hand()
     assert queues.let_go() == []
-    entry = queues.turns.book.entries[job("lent").key]
+    entry = queues.turns.queues.entries[job("lent").key]
     until = timestamp(returned(queues).until_s)
     assert entry.kept.rest_notice(queues.now) == f"it borrows no cells before {until}"
     text = sentence(queues.turns.queues.why(entry.key), str)

@@ -7,7 +7,7 @@ import pytest
 
 from hived.life.groups import virtual_leaves
 from hived_config.rules import START_S
-from hived_extender.queues.book import LEAVE_S
+from hived_extender.queues.queued_jobs import LEAVE_S
 from hived_extender.queues.reasons import NotItsTurn, PodsLate, sentence
 from hived_extender.queues.table import IN_TIME
 from hived_extender.queues.turns import ASK_ALL_S
@@ -85,7 +85,7 @@ def test_an_old_state_that_its_owner_writes_onto_a_job_again_counts_nothing_in_t
     queues.look()
     earlier, key = queues.jobs["x"], job("x").key
     queues.turns.queues.held(key, True)
-    queues.turns.book.keep(key, is_held=True)
+    queues.turns.queues.keep(key, is_held=True)
     queues.look()
     queues.suspend("x")
     queues.look()
@@ -201,7 +201,7 @@ def test_a_job_that_hived_fails_on_stops_no_turn() -> None:
     queues.create("x")
     queues.look()
     assert queues.let_go() == ["x"]
-    assert queues.turns.book.entries[job("odd").key].problem == NOT_UNDERSTOOD
+    assert queues.turns.queues.entries[job("odd").key].problem == NOT_UNDERSTOOD
 
 
 def test_a_job_gets_cells_of_nodes_that_get_the_label_it_asks_for_though_the_core_is_told_nothing() -> None:
@@ -300,7 +300,7 @@ def test_a_job_whose_pods_have_come_counts_as_in_time_again() -> None:
     queues.look()
     queues.suspend("x")
     queues.look()
-    assert queues.turns.book.entries[job("x").key].kept.late == IN_TIME
+    assert queues.turns.queues.entries[job("x").key].kept.late == IN_TIME
 
 
 @pytest.mark.parametrize("change", ["begin anew", "restart"])

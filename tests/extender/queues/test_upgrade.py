@@ -13,7 +13,7 @@ from hived_extender.jobs.annotations import BIND_INFO
 from hived_extender.kube.client import KubeClient
 from hived_extender.machine.bound_pods import ChangedBindings, Rewrites
 from hived_extender.machine.effects import AnnotatePod
-from hived_extender.queues.book import Book
+from hived_extender.queues.queued_jobs import QueuedJobs
 from hived_extender.queues.reasons import Running
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.extender.queues.embedded_jobs import CONFIG, PODS, Jobs, jobs_on
@@ -193,7 +193,7 @@ def test_a_crash_amid_the_writes_of_an_upgrade(tmp_path: Path, monkeypatch: pyte
             before = run_ahead(jobs, 2, 4)
             write = Rewrites.ask
             if lost == "job":
-                patch.setattr(Book, "keep", lambda self, key, **changes: None)
+                patch.setattr(QueuedJobs, "keep", lambda self, key, **changes: None)
             else:
                 patch.setattr(Rewrites, "ask", ask)
                 patch.setattr(ChangedBindings, "keep", lambda self, changed: None)

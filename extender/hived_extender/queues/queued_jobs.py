@@ -1,11 +1,11 @@
-"""The course of every queued job, as a pure machine: facts go in, calls on job objects come out.
+"""Queues of jobs with objects: the life of each job, and the calls that are to be made on its object.
 
     waiting --cells are held--> starting --its pods have them--> running --> over
        ^                           |                                |
        +-- all its pods are gone --+-------- leaving <--------------+   (its cells go to others, or were lost)
 
-`queues.Queues` decides whose turn it is. This module knows which jobs hived has let go, and what is being written.
-Nothing here calls the API server, reads a clock or starts a thread.
+A job has one record, `JobRecord`, from its first watch event to its end. A fact about it is taken in once, by a method
+of `QueuedJobs`. Nothing here calls the API server, reads a clock or starts a thread.
 """
 
 import logging
@@ -18,14 +18,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodSpec
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, ClusterSpec, PodSpec
 from hived_extender.jobs.job import Job, JobRef, JobState, masked
 from hived_extender.jobs.kinds import table
 from hived_extender.jobs.kinds.marks import is_marked_held
 from hived_extender.kube.clocks import Backoff
 from hived_extender.machine.stimuli import HoldState
+from hived_extender.queues.own_schedule import Learned
 from hived_extender.queues.queues import Queues
-from hived_extender.queues.table import IN_TIME, Entry, Kept, Life
+from hived_extender.queues.table import IN_TIME, USUAL, Entry, Kept, Life, Pace
 from hived_extender.queues.units import GROWN, LATE, Unit
 
 log = logging.getLogger(__name__)
@@ -97,14 +98,18 @@ class JobRecord(Entry):
         return self.job.ref.key
 
 
-class Book:
-    """See the module. `entries` are by key, in the order in which jobs were seen first.
+class QueuedJobs(Queues):
+    """Queues of jobs with objects. `entries` are by key, in the order in which jobs were seen first.
 
     A job has `start_s` seconds from when it was let go until a pod of it has a node.
     """
 
-    def __init__(self, queues: Queues, start_s: float = math.inf) -> None:
-        self._queues, self._start_s = queues, start_s
+    def __init__(
+        self, spec: ClusterSpec, learned: Learned | None = None, pace: Pace = USUAL, *, start_s: float = math.inf
+    ) -> None:
+        """As `Queues`."""
+        super().__init__(spec, learned, pace)
+        self._start_s = start_s
         self.entries: dict[str, JobRecord] = {}
         self._leaving: dict[str, None] = {}
         self._todo: dict[str, None] = {}  # keys with something to be written
@@ -178,7 +183,7 @@ class Book:
                 entry.life, self._changed[key] = Life.RUNNING, None
                 if entry.kept.late != IN_TIME:
                     self.keep(key, late=IN_TIME)
-                    self._queues.late(key, IN_TIME)
+                    self.late(key, IN_TIME)
             elif (since_s := _lacking_since(entry, state)) is not None and self._is_late(entry, since_s, now):
                 back[key] = LATE
         return back
@@ -186,11 +191,11 @@ class Book:
     def left(self, key: str, now: float) -> None:
         """A job that was to leave has no pods with cells any more: it waits at its old place."""
         entry = self.entries[key]
-        self._queues.evicted(key, now)
+        self.evicted(key, now)
         entry.life, entry.since_s, entry.progress, entry.lacks_since_s = Life.WAITING, now, None, None
         self._changed[key] = None
         if entry.asks is not None:
-            self._queues.changed(entry.asks)
+            self.changed(entry.asks)
 
     def pods_are_gated(self, key: str) -> None:
         """Pods of a job wait at its gate. They came after it was let go: it is let go once more."""
@@ -225,6 +230,7 @@ class Book:
         unit: Unit | None = None,
     ) -> None:  # fmt: skip
         """Cells are held for a unit, or for this one with fewer pods: its job may go."""
+        self.started(key, now, is_borrowed=is_borrowed)
         entry = self.entries[key]
         unit = unit or entry.asks
         leaf_count = 0 if unit is None else unit.leaf_count
@@ -232,17 +238,16 @@ class Book:
             is_let_go=True, leaf_count=leaf_count, is_borrowed=is_borrowed, since_s=now, due_s=due_s,
             attempts=entry.kept.attempts + 1, evicted_for="", promised_s=promised_s,
         )  # fmt: skip
-        life = entry.life if entry.life.is_live else Life.STARTING  # the same turn may have told it to leave
-        self._go_to(entry, life, kept, Change.LET_GO, now)
+        self._go_to(entry, entry.life, kept, Change.LET_GO, now)  # the same turn may have told it to leave
 
     def call_back(self, key: str, winner: str, now: float, since_s: float | None = None) -> None:
         """A job waits again: its cells are gone, perhaps to another one. An earlier term decided it at `since_s`."""
         entry = self.entries[key]
-        self._queues.leaving(key, winner, entry.kept.since_s, now if since_s is None else None)
+        self.leaving(key, winner, entry.kept.since_s, now if since_s is None else None)
         late = entry.kept.late
         if winner == LATE:
             late = late.after(now, self._start_s)
-            self._queues.late(key, late)
+            self.late(key, late)
         evicted_for = masked(winner, entry.job.ref.namespace)  # owners read it
         kept = entry.kept.followed_by(
             is_let_go=False, since_s=since_s or now, evicted_for=evicted_for, late=late, returned=entry.returned
@@ -279,7 +284,7 @@ class Book:
                 due.append(entry.written)
         return due
 
-    def leaving(self, now: float) -> list[tuple[JobRecord, bool]]:
+    def still_leaving(self, now: float) -> list[tuple[JobRecord, bool]]:
         """The jobs that are to leave. Has that failed: is the call refused, or does the controller not heed it?"""
         found = {key: self.entries.get(key) for key in self._leaving}
         there = {key: one for key, one in found.items() if one is not None and one.life is Life.LEAVING}
@@ -309,11 +314,11 @@ class Book:
         is_fresh = has_cells or not self._is_late(entry, kept.since_s, now)
         may_run = was_there or (kept.is_let_go and is_fresh and not _has_grown(entry, unit))
         is_running = entry.job.state is JobState.LET_GO and may_run
-        self._queues.arrived(unit, kept, runs_since_s=(kept.since_s or now) if is_running else None, entry=entry)
+        self.arrived(unit, kept, runs_since_s=(kept.since_s or now) if is_running else None, entry=entry)
         if is_running:
             entry.life, entry.since_s = (Life.RUNNING if has_cells else Life.STARTING), kept.since_s or now
         elif entry.job.state is not JobState.HELD or has_cells:
-            self._queues.started(key, now, is_borrowed=True)
+            self.started(key, now, is_borrowed=True)
             self.call_back(key, kept.evicted_for, now, kept.since_s if kept.evicted_for else None)
         elif kept.is_let_go:
             self.keep(key, is_let_go=False)  # somebody else suspended it
@@ -336,11 +341,11 @@ class Book:
         elif entry.life in (Life.WAITING, Life.LEAVING) and job.state is JobState.LET_GO:
             if entry.kept.is_suspended:
                 self.keep(entry.key, is_suspended=False)
-                self._queues.held(entry.key, entry.kept.is_aside)
+                self.held(entry.key, entry.kept.is_aside)
             self._want(entry, Change.CALL_BACK)  # somebody else resumed it
         elif entry.life.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
             self._take_owners_word(entry)
-            self._queues.held(entry.key, entry.kept.is_aside)
+            self.held(entry.key, entry.kept.is_aside)
             self.call_back(entry.key, "", now)  # somebody else suspended it
         elif entry.life.has_cells and (_has_grown(entry, entry.asks) or (had is not None and had.vc != entry.asks.vc)):
             self.call_back(entry.key, GROWN, now)
@@ -360,11 +365,11 @@ class Book:
     def _asks_for(self, entry: JobRecord, unit: Unit | None, now: float) -> None:
         entry.asks = unit
         if unit is not None:
-            self._queues.changed(unit)
+            self.changed(unit)
         elif entry.life is Life.WAITING:
-            self._queues.removed(entry.key)
+            self.removed(entry.key)
         else:
-            self._queues.ended(entry.key, now, goes_on=True)
+            self.ended(entry.key, now, goes_on=True)
 
     def _over(self, key: str, now: float) -> None:
         entry = self.entries.pop(key, None)
@@ -373,9 +378,9 @@ class Book:
         if entry is None or entry.asks is None:
             return
         if entry.life is Life.WAITING:
-            self._queues.removed(key)
+            self.removed(key)
         else:
-            self._queues.ended(key, now)
+            self.ended(key, now)
 
     def _go_to(self, entry: JobRecord, life: Life, kept: Kept, change: Change, now: float) -> None:
         entry.life, entry.kept, entry.since_s, entry.progress, entry.lacks_since_s = life, kept, now, None, None

@@ -1,5 +1,7 @@
 """The course of queued jobs: what becomes of each, and what is written onto it."""
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -8,8 +10,7 @@ from msgspec.structs import replace
 from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.jobs.job import Job, JobRef, JobState
 from hived_extender.machine.stimuli import HoldState
-from hived_extender.queues.book import Action, Book, Change
-from hived_extender.queues.queues import Queues
+from hived_extender.queues.queued_jobs import Action, Change, QueuedJobs
 from hived_extender.queues.table import Kept, Life
 from hived_extender.queues.units import LATE, Unit
 from tests.extender.queues import small
@@ -24,57 +25,60 @@ UNIT = Unit(KEY, "root/vc", PodSpec("vc", 5, 8, GroupSpec(KEY, (MemberSpec(1, 8)
 ALL_PLACED = HoldState(slot_count=1, held_count=0, placed_count=1, bound_count=1)
 
 
-class Told:
-    """Every call, in order."""
+FACTS = ("arrived", "changed", "removed", "started", "leaving", "late", "evicted", "ended", "held")
 
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, str]] = []
+
+class Recorded(QueuedJobs):
+    """Queues that note which facts about units were taken in, in order, but for those that follow from others."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(small.SPEC, **options)
+        self.names: list[str] = []
         self.winner = ""
+        self._depth = 0
 
-    def leaving(self, key: str, winner: str, at_s: float, now: float | None) -> None:
-        self.calls.append(("leaving", key))
-        self.winner = winner
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        return partial(self.note, name, found) if name in FACTS else found
 
-    def __getattr__(self, name: str) -> Any:
-        def call(subject: Any, *_: Any, **__: Any) -> None:
-            self.calls.append((name, getattr(subject, "key", subject)))
-
-        return call
-
-    @property
-    def names(self) -> list[str]:
-        return [name for name, _ in self.calls]
+    def note(self, name: str, take_in: Callable[..., None], *args: Any, **more: Any) -> None:
+        if not self._depth:
+            self.names.append(name)
+        if name == "leaving":
+            self.winner = args[1]
+        self._depth += 1
+        take_in(*args, **more)
+        self._depth -= 1
 
 
 class Case:
-    """A book, and everything that was told of it."""
+    """Queues, and a job in them."""
 
     def __init__(self, **options: Any) -> None:
-        self.told = Told()
-        self.book = Book(self.told, **options)
+        self.queues = Recorded(**options)
 
     def seen(self, job: Job, kept: Kept | None = None, now: float = 0.0, **more: Any) -> None:
-        entry = self.book.entries.get(KEY)
+        entry = self.queues.entries.get(KEY)
         known = entry.kept if entry is not None else Kept()
-        self.book.job_seen(job, more.pop("unit", UNIT), known if kept is None else kept, now, **more)
+        self.queues.job_seen(job, more.pop("unit", UNIT), known if kept is None else kept, now, **more)
 
     @property
     def life(self) -> Life:
-        return self.book.entries[KEY].life
+        return self.queues.entries[KEY].life
 
     def write(self, now: float = 0.0, error: str = "") -> list[Action]:
         """Carry out what is due."""
-        actions = self.book.take_actions(now, 10)
+        actions = self.queues.take_actions(now, 10)
         for action in actions:
-            self.book.wrote(action, error, now)
+            self.queues.wrote(action, error, now)
         return actions
 
     def running(self, *, is_borrowed: bool = False) -> "Case":
         self.seen(HELD)
-        self.book.let_go(KEY, 1.0, is_borrowed=is_borrowed, due_s=1.0)
+        self.queues.let_go(KEY, 1.0, is_borrowed=is_borrowed, due_s=1.0)
         self.write()
         self.seen(LET_GO)
-        self.book.progressed({KEY: ALL_PLACED}, 2.0)
+        self.queues.progressed({KEY: ALL_PLACED}, 2.0)
         return self
 
 
@@ -85,13 +89,13 @@ def changes(actions: list[Action]) -> list[Change]:
 def test_a_job_that_is_held_waits() -> None:
     case = Case()
     case.seen(HELD)
-    assert (case.life, case.told.names, case.write()) == (Life.WAITING, ["arrived"], [])
+    assert (case.life, case.queues.names, case.write()) == (Life.WAITING, ["arrived"], [])
 
 
 def test_a_job_is_let_go_once_its_cells_are_held() -> None:
     case = Case()
     case.seen(HELD)
-    case.book.let_go(KEY, 1.0, is_borrowed=True, due_s=None)
+    case.queues.let_go(KEY, 1.0, is_borrowed=True, due_s=None)
     (action,) = case.write()
     assert (action.change, action.kept.is_let_go, action.kept.is_borrowed, action.kept.since_s) == (
         Change.LET_GO,
@@ -99,7 +103,7 @@ def test_a_job_is_let_go_once_its_cells_are_held() -> None:
         True,
         1.0,
     )
-    assert (case.life, case.told.names) == (Life.STARTING, ["arrived"])
+    assert (case.life, case.queues.names) == (Life.STARTING, ["arrived", "started"])
 
 
 def test_a_job_runs_once_all_its_pods_have_cells() -> None:
@@ -109,33 +113,33 @@ def test_a_job_runs_once_all_its_pods_have_cells() -> None:
 def test_a_job_that_is_over_has_ended() -> None:
     case = Case().running()
     case.seen(replace(LET_GO, state=JobState.SUCCEEDED), now=9.0)
-    assert (case.told.names, list(case.book.entries)) == (["arrived", "ended"], [])
+    assert (case.queues.names, list(case.queues.entries)) == (["arrived", "started", "ended"], [])
 
 
 def test_a_waiting_job_that_is_deleted_is_removed() -> None:
     case = Case()
     case.seen(HELD)
-    case.book.job_gone(REF, 1.0)
-    assert case.told.names == ["arrived", "removed"]
+    case.queues.job_gone(REF, 1.0)
+    assert case.queues.names == ["arrived", "removed"]
 
 
 def test_a_job_that_is_called_back_waits_again_once_its_pods_are_gone() -> None:
     case = Case().running()
-    case.book.call_back(KEY, "Job/team/big", 5.0)
+    case.queues.call_back(KEY, "Job/team/big", 5.0)
     (action,) = case.write()
     found = action.change, action.kept.is_let_go, action.kept.since_s, action.kept.evicted_for
     assert found == (Change.CALL_BACK, False, 5.0, "Job/team/big")
     case.seen(LEAVING)
-    assert "evicted" not in case.told.names
+    assert "evicted" not in case.queues.names
     case.seen(HELD)
-    assert (case.life, case.told.names[-2:]) == (Life.WAITING, ["evicted", "changed"])
+    assert (case.life, case.queues.names[-2:]) == (Life.WAITING, ["evicted", "changed"])
 
 
 def test_no_name_of_another_namespace_is_kept_on_a_job_and_the_queues_know_the_winner_all_the_same() -> None:
     case = Case().running()
-    case.book.call_back(KEY, "Job/secret/big/u-2", 5.0)
+    case.queues.call_back(KEY, "Job/secret/big/u-2", 5.0)
     (action,) = case.write()
-    assert (action.kept.evicted_for, case.told.winner) == ("job u-2", "Job/secret/big/u-2")
+    assert (action.kept.evicted_for, case.queues.winner) == ("job u-2", "Job/secret/big/u-2")
 
 
 def test_news_of_a_job_without_what_is_kept_change_nothing_until_it_is_there_again() -> None:
@@ -153,7 +157,7 @@ def test_a_job_that_its_owner_resumes_is_held_back_again() -> None:
 
 def test_a_job_that_is_resumed_while_it_leaves_is_held_back_again() -> None:
     case = Case().running()
-    case.book.call_back(KEY, "Job/team/big", 5.0)
+    case.queues.call_back(KEY, "Job/team/big", 5.0)
     case.write()
     case.seen(LEAVING)
     case.seen(LET_GO)
@@ -183,17 +187,17 @@ def test_a_job_that_its_owner_suspends_stays_so_until_its_owner_resumes_it() -> 
 
 def test_a_job_that_hived_suspends_takes_its_turn_again() -> None:
     case = Case().running()
-    case.book.call_back(KEY, "Job/team/big", 5.0)
+    case.queues.call_back(KEY, "Job/team/big", 5.0)
     case.write()
     case.seen(HELD)
-    assert not case.book.entries[KEY].kept.is_suspended
+    assert not case.queues.entries[KEY].kept.is_suspended
 
 
 def test_release_lets_a_job_that_its_owner_has_suspended_take_its_turn() -> None:
     case = Case().running()
     case.seen(HELD)
     case.write()
-    case.book.hold(KEY, is_held=False)
+    case.queues.hold(KEY, is_held=False)
     (action,) = case.write()
     assert not action.kept.is_aside
 
@@ -208,9 +212,8 @@ def test_another_leader_knows_a_job_that_was_let_go_and_is_suspended_as_its_owne
 
 @pytest.mark.parametrize("job", [HELD, LEAVING, LET_GO], ids=lambda job: job.state.value)
 def test_after_a_restart_a_job_is_due_only_if_it_runs(job: Job) -> None:
-    queues = Queues(small.SPEC)
-    book = Book(queues)
-    book.job_seen(
+    queues = QueuedJobs(small.SPEC)
+    queues.job_seen(
         job, small.unit(KEY, at=1.0), Kept(is_let_go=job is LET_GO, due_s=5.0, since_s=5.0, leaf_count=4), 9.0
     )
     queues.arrived(small.unit("first"))
@@ -221,7 +224,7 @@ def test_after_a_restart_a_job_is_due_only_if_it_runs(job: Job) -> None:
 def test_a_new_leader_takes_a_job_for_running_that_was_let_go() -> None:
     case = Case()
     case.seen(LET_GO, Kept(is_let_go=True, since_s=3.0), now=9.0, has_cells=True)
-    assert (case.life, case.told.names, case.write()) == (Life.RUNNING, ["arrived"], [])
+    assert (case.life, case.queues.names, case.write()) == (Life.RUNNING, ["arrived"], [])
 
 
 def test_a_job_that_ran_before_there_were_queues_is_left_alone() -> None:
@@ -253,7 +256,7 @@ def test_a_new_job_that_nobody_held_back_is_held_back() -> None:
 def test_a_refused_write_is_tried_again_later_each_time() -> None:
     case = Case()
     case.seen(HELD)
-    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=None)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=None)
     assert changes(case.write(1.0, error="busy")) == [Change.LET_GO]
     assert case.write(1.5) == []
     assert changes(case.write(2.0, error="busy")) == [Change.LET_GO]
@@ -264,28 +267,28 @@ def test_a_refused_write_is_tried_again_later_each_time() -> None:
 def test_a_later_decision_takes_the_place_of_a_write_that_was_refused() -> None:
     case = Case()
     case.seen(HELD)
-    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=None)
-    (first,) = case.book.take_actions(1.0, 1)
-    case.book.call_back(KEY, "", 2.0)
-    case.book.wrote(first, "busy", 2.0)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=None)
+    (first,) = case.queues.take_actions(1.0, 1)
+    case.queues.call_back(KEY, "", 2.0)
+    case.queues.wrote(first, "busy", 2.0)
     assert changes(case.write(60.0)) == [Change.CALL_BACK]
 
 
 def test_one_write_of_a_job_is_under_way_at_a_time() -> None:
     case = Case()
     case.seen(HELD)
-    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=None)
-    (first,) = case.book.take_actions(1.0, 1)
-    case.book.call_back(KEY, "", 2.0)
-    assert case.book.take_actions(2.0, 10) == []
-    case.book.wrote(first, "", 2.0)
-    assert changes(case.book.take_actions(2.0, 10)) == [Change.CALL_BACK]
+    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=None)
+    (first,) = case.queues.take_actions(1.0, 1)
+    case.queues.call_back(KEY, "", 2.0)
+    assert case.queues.take_actions(2.0, 10) == []
+    case.queues.wrote(first, "", 2.0)
+    assert changes(case.queues.take_actions(2.0, 10)) == [Change.CALL_BACK]
 
 
 def test_an_older_state_is_no_news_whatever_the_clock_says() -> None:
     case = Case()
     case.seen(HELD, Kept(version=1, since_s=1000.0))
-    case.book.let_go(KEY, 990.0, is_borrowed=False, due_s=None)
+    case.queues.let_go(KEY, 990.0, is_borrowed=False, due_s=None)
     case.write()
     case.seen(HELD, Kept(version=1, since_s=1000.0), now=990.5)
     assert (case.life, changes(case.write())) == (Life.STARTING, [Change.KEEP])
@@ -294,25 +297,25 @@ def test_an_older_state_is_no_news_whatever_the_clock_says() -> None:
 def test_a_job_without_a_pod_that_has_a_node_is_called_back_after_its_time() -> None:
     case = Case(start_s=600.0)
     case.seen(HELD)
-    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
     nothing = {KEY: HoldState(slot_count=1, held_count=1, placed_count=0, bound_count=0)}
-    assert (case.book.progressed(nothing, 600.0), case.book.progressed(nothing, 601.0)) == ({}, {KEY: LATE})
+    assert (case.queues.progressed(nothing, 600.0), case.queues.progressed(nothing, 601.0)) == ({}, {KEY: LATE})
 
 
 def test_a_job_with_pods_without_cells_has_all_the_time_for_those_with_cells() -> None:
     case = Case(start_s=600.0)
     case.seen(HELD, unit=replace(UNIT, may_take_time=True))
-    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
     nothing = {KEY: HoldState(slot_count=1, held_count=1, placed_count=0, bound_count=0)}
-    assert case.book.progressed(nothing, 9999.0) == {}
+    assert case.queues.progressed(nothing, 9999.0) == {}
 
 
 def test_a_job_some_of_whose_pods_have_nodes_has_all_the_time_for_the_others() -> None:
     case = Case(start_s=600.0)
     case.seen(HELD)
-    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
     some = HoldState(slot_count=2, held_count=1, placed_count=1, bound_count=1)
-    assert case.book.progressed({KEY: some}, 9999.0) == {}
+    assert case.queues.progressed({KEY: some}, 9999.0) == {}
 
 
 @pytest.mark.parametrize(("is_borrowed", "priority"), [(True, 5), (False, -1)])
@@ -321,14 +324,14 @@ def test_a_job_on_lent_cells_gives_them_back_where_some_of_its_pods_never_come(
 ) -> None:
     case = Case(start_s=600.0)
     case.seen(HELD, unit=replace(UNIT, spec=PodSpec("vc", priority, 8, GroupSpec(KEY, (MemberSpec(2, 8),)))))
-    case.book.let_go(KEY, 1.0, is_borrowed=is_borrowed, due_s=None)
+    case.queues.let_go(KEY, 1.0, is_borrowed=is_borrowed, due_s=None)
     some = {KEY: HoldState(slot_count=2, held_count=1, placed_count=1, bound_count=1)}
     both = {KEY: HoldState(slot_count=2, held_count=0, placed_count=2, bound_count=2)}
-    assert (case.book.progressed(some, 2.0), case.book.progressed(some, 601.0)) == ({}, {})
-    assert case.book.progressed(both, 602.0) == {}
+    assert (case.queues.progressed(some, 2.0), case.queues.progressed(some, 601.0)) == ({}, {})
+    assert case.queues.progressed(both, 602.0) == {}
     assert case.life is Life.RUNNING
-    assert (case.book.progressed(some, 700.0), case.book.progressed(some, 1299.0)) == ({}, {})
-    assert case.book.progressed(some, 1300.0) == {KEY: LATE}
+    assert (case.queues.progressed(some, 700.0), case.queues.progressed(some, 1299.0)) == ({}, {})
+    assert case.queues.progressed(some, 1300.0) == {KEY: LATE}
 
 
 LARGER = replace(UNIT, spec=PodSpec("vc", 5, 8, GroupSpec(KEY, (MemberSpec(2, 8),))))
@@ -343,7 +346,7 @@ def test_a_job_that_grows_while_it_runs_is_called_back() -> None:
 def test_a_job_that_shrinks_and_grows_again_to_its_size_goes_on() -> None:
     case = Case()
     case.seen(HELD, unit=LARGER)
-    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
     case.write()
     for unit in (UNIT, LARGER):
         case.seen(LET_GO, unit=unit)
@@ -377,25 +380,29 @@ def test_a_new_leader_calls_a_job_back_that_has_grown_while_nobody_led() -> None
 
 def test_a_call_back_has_failed_once_it_is_refused_three_times() -> None:
     case = Case().running()
-    case.book.call_back(KEY, "Job/team/big", 5.0)
+    case.queues.call_back(KEY, "Job/team/big", 5.0)
     for now in (5.0, 6.0, 8.0):
-        assert [has_failed for _, has_failed in case.book.leaving(now)] == [False]
+        assert [has_failed for _, has_failed in case.queues.still_leaving(now)] == [False]
         case.write(now, error="too long")
-    assert [has_failed for _, has_failed in case.book.leaving(8.0)] == [True]
-    case.book.left(KEY, 9.0)
-    assert (case.life, case.told.names[-2:], case.book.leaving(9.0)) == (Life.WAITING, ["evicted", "changed"], [])
+    assert [has_failed for _, has_failed in case.queues.still_leaving(8.0)] == [True]
+    case.queues.left(KEY, 9.0)
+    assert (case.life, case.queues.names[-2:], case.queues.still_leaving(9.0)) == (
+        Life.WAITING,
+        ["evicted", "changed"],
+        [],
+    )
 
 
 def test_a_call_back_has_failed_a_minute_later() -> None:
     case = Case().running()
-    case.book.call_back(KEY, "Job/team/big", 5.0)
+    case.queues.call_back(KEY, "Job/team/big", 5.0)
     case.write()
-    assert [has_failed for now in (64.0, 65.0) for _, has_failed in case.book.leaving(now)] == [False, True]
+    assert [has_failed for now in (64.0, 65.0) for _, has_failed in case.queues.still_leaving(now)] == [False, True]
 
 
 def test_a_job_that_is_suspended_leaves_for_as_long_as_its_pods_have_cells() -> None:
     case = Case().running()
-    case.book.call_back(KEY, "Job/team/big", 5.0)
+    case.queues.call_back(KEY, "Job/team/big", 5.0)
     case.write()
     case.seen(HELD, has_cells=True)
     assert case.life is Life.LEAVING
@@ -413,13 +420,13 @@ def test_a_new_leader_has_a_suspended_job_leave_whose_pods_still_have_cells() ->
 
 def test_jobs_that_lost_their_cells_are_named() -> None:
     case = Case().running()
-    assert case.book.progressed({KEY: replace(ALL_PLACED, is_lost=True)}, 3.0) == {KEY: ""}
+    assert case.queues.progressed({KEY: replace(ALL_PLACED, is_lost=True)}, 3.0) == {KEY: ""}
 
 
 def test_a_job_that_is_no_unit_waits_in_no_queue() -> None:
     case = Case()
     case.seen(HELD, unit=None, problem="no virtual cluster")
-    assert (case.told.names, case.book.entries[KEY].problem) == ([], "no virtual cluster")
+    assert (case.queues.names, case.queues.entries[KEY].problem) == ([], "no virtual cluster")
 
 
 @pytest.mark.parametrize(("step", "told"), [(HELD, "removed"), (LET_GO, "ended")])
@@ -427,7 +434,7 @@ def test_a_job_that_becomes_no_unit_leaves_its_queue(step: Job, told: str) -> No
     case = Case() if step is HELD else Case().running()
     case.seen(step)
     case.seen(step, unit=None, problem="its queue is gone")
-    assert case.told.names[-1] == told
+    assert case.queues.names[-1] == told
 
 
 @pytest.mark.parametrize(("now", "life"), [(5.0, Life.STARTING), (11.0, Life.LEAVING)])
@@ -443,7 +450,7 @@ def test_a_job_that_is_a_unit_again_goes_on_as_its_state_says_and_not_with_the_l
 def test_a_place_that_is_kept_is_written_alone() -> None:
     case = Case()
     case.seen(HELD)
-    case.book.keep(KEY, place=3.0)
+    case.queues.keep(KEY, place=3.0)
     (action,) = case.write()
     assert (action.change, action.kept.place) == (Change.KEEP, 3.0)
 
@@ -457,7 +464,7 @@ def test_a_job_that_was_held_at_its_creation_and_proves_to_be_none_of_ours_is_le
     assert [action.change for action in case.write()] == [Change.LET_GO]
     case.seen(LET_GO, unit=None)
     assert case.write() == []
-    assert case.told.calls == []
+    assert case.queues.names == []
 
 
 def test_a_job_whose_cells_cannot_be_made_out_stays_held() -> None:
@@ -476,17 +483,17 @@ def test_a_job_that_is_taken_out_of_its_queue_is_let_go() -> None:
     case = Case()
     case.seen(HELD)
     case.seen(HELD, unit=None)
-    assert case.told.names == ["arrived", "removed"]
+    assert case.queues.names == ["arrived", "removed"]
     assert [action.change for action in case.write()] == [Change.LET_GO]
 
 
 def test_a_job_is_let_go_once_more_for_pods_that_came_with_its_gate_later() -> None:
     case = Case()
     case.seen(HELD)
-    case.book.pods_are_gated(KEY)
+    case.queues.pods_are_gated(KEY)
     assert case.write() == []
-    case.book.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
     assert [action.change for action in case.write()] == [Change.LET_GO]
-    case.book.pods_are_gated(KEY)
+    case.queues.pods_are_gated(KEY)
     assert [action.change for action in case.write()] == [Change.LET_GO]
-    assert case.book.entries[KEY].kept.attempts == 1
+    assert case.queues.entries[KEY].kept.attempts == 1
