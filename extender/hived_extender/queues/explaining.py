@@ -12,7 +12,7 @@ from hived.values.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_extender.jobs.quotas.usage import TOO_LARGE, WAIT
 from hived_extender.queues.ledger import Use, for_due
 from hived_extender.queues.own_schedule import Expected, Reservation, expected_end, latest
-from hived_extender.queues.policies import At, Line, Policy
+from hived_extender.queues.policies import At, Line
 from hived_extender.queues.reasons import (
     QUOTA_KEPT,
     Held,
@@ -205,7 +205,7 @@ def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:
         borrowing = entry.returned.reason
     reservation = table.refusals(unit.vc).reservation
     if reservation is None or reservation.key != unit.key:
-        is_blocked = rules.policy is Policy.BLOCK and count > 0
+        is_blocked = rules.policy.row.blocks and count > 0
         if not is_blocked and not table.has_own_schedule(entry):
             return NotItsTurn(count, borrowing=borrowing, only_borrows=True)
         return NotItsTurn(

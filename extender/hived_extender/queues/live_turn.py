@@ -13,7 +13,7 @@ import numpy as np
 from hived.values.decisions import Bind, Wait
 from hived_extender.jobs.job import uid_of
 from hived_extender.queues.ledger import Borrower, for_borrower, for_due
-from hived_extender.queues.policies import Policy, Walk
+from hived_extender.queues.policies import Walk
 from hived_extender.queues.reasons import QUOTA_KEPT
 from hived_extender.queues.room import Ask, Claimed, NoCells, NoQuota, Pending, Room, RoomMade, Victims
 from hived_extender.queues.table import Entry, Lending, Reclaim, Table, count_waiting
@@ -461,7 +461,7 @@ class LiveTurn:
             depth[queue] = depth.get(queue, 0) + 1
             if queue in closed or (rules.max_depth and depth[queue] > rules.max_depth):
                 continue
-            is_blocking = rules.policy is Policy.BLOCK
+            is_blocking = rules.policy.row.blocks
             if is_blocking and not table.blocks.may_try(queue, key, self._now, table.change):
                 closed[queue] = None
             elif self._borrow(entry):

@@ -11,7 +11,7 @@ import numpy as np
 
 from hived.values.errors import UserError
 from hived_extender.queues.own_schedule import Placed, Reservation, declared_end, reserve
-from hived_extender.queues.policies import Policy, Walk
+from hived_extender.queues.policies import Walk
 from hived_extender.queues.table import Entry, Life, OwnRefusals, Table
 from hived_extender.queues.units import Unit, has_smaller, largest, smallest
 
@@ -187,10 +187,6 @@ class Restarts:
         table.settle(entry)
 
 
-KEEPS_ORDER = (Policy.HIVED, Policy.BLOCK)
-"""Policies by which nobody goes past a unit that waits for its quota."""
-
-
 class OwnTurn:
     """See the module.
 
@@ -312,19 +308,19 @@ class OwnTurn:
                 return
             entry = table.entries[key]
             rules = table.rules.of(entry.unit.queue)
+            policy = rules.policy.row
             depth[entry.unit.queue] = depth.get(entry.unit.queue, 0) + 1
             is_deep = rules.max_depth and depth[entry.unit.queue] > rules.max_depth
             if entry.unit.queue in closed or is_deep:
                 continue
             if not is_promised(table, entry, refusals):
-                if rules.policy in KEEPS_ORDER and awaits_quota(table, entry, refusals):
-                    # small ones would use up whatever comes free for it
+                if policy.keeps_quota and awaits_quota(table, entry, refusals):
                     closed[entry.unit.queue] = None
                     refusals.awaits_quota[entry.unit.queue] = key
                 elif entry.impossible:
                     walk.took()
                 continue
-            kept = first if rules.policy is Policy.HIVED else None
+            kept = first if policy.reserves else None
             if kept is not None and entry.kind in kept.passed:
                 continue
             shape = table.kinds[entry.kind].spec, entry.unit.preempts
@@ -336,9 +332,9 @@ class OwnTurn:
                 refusals.no_room.add(shape)
                 if not could_ever(table, entry, refusals):
                     continue
-                if rules.policy is Policy.BLOCK:
+                if policy.blocks:
                     closed[entry.unit.queue] = None
-                elif rules.policy is Policy.HIVED and first is None:
+                elif policy.reserves and first is None:
                     if late := in_the_way(table, entry, now):
                         for each in late:
                             self._lose(each, key)

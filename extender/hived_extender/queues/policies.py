@@ -163,27 +163,61 @@ FORGET_S = 180.0
 
 
 class Policy(StrEnum):
-    """How a queue is served."""
+    """How a queue is served; `POLICIES` says what that means."""
 
     HIVED = "hived"
     PRIORITY = "Priority"
     BLOCK = "Block"
 
+    @property
+    def row(self) -> "Row":
+        """What the policy means."""
+        return POLICIES[self]
 
-_NAMES = {
-    "": Policy.HIVED,
-    "hived": Policy.HIVED,
-    "priority": Policy.PRIORITY,
-    "round": Policy.PRIORITY,
-    "block": Policy.BLOCK,
-    "strictpriority": Policy.BLOCK,
-    "strictconsistency": Policy.PRIORITY,
+
+class Row(NamedTuple):
+    """What a policy means, for the first unit that does not get cells and those behind it.
+
+    Attributes
+    ----------
+    names : those by which users name it, in lower case
+    reserves : a unit that does not fit has a reservation, and others are backfilled past it
+    blocks : a unit that does not fit closes its queue
+    keeps_quota : a unit that waits for its quota closes its queue, as smaller ones would use up what comes free
+    rank : orders units of different queues, by the queue's priority, the unit's, and the queue's share
+    """
+
+    names: tuple[str, ...]
+    reserves: bool
+    blocks: bool
+    keeps_quota: bool
+    rank: Callable[[int, int, float], Rank]
+
+
+def _by_unit(_: int, priority: int, share: float) -> Rank:
+    """By the unit's priority."""
+    return 0.0, -float(priority), share, 0.0
+
+
+def _by_queue(of_queue: int, priority: int, share: float) -> Rank:
+    """By the queue's priority, as Kube Queue does."""
+    return -float(of_queue), 0.0, share, -float(priority)
+
+
+POLICIES = {
+    Policy.HIVED: Row(("", "hived"), reserves=True, blocks=False, keeps_quota=True, rank=_by_unit),
+    Policy.PRIORITY: Row(
+        ("priority", "round", "strictconsistency"), reserves=False, blocks=False, keeps_quota=False, rank=_by_queue
+    ),
+    Policy.BLOCK: Row(("block", "strictpriority"), reserves=False, blocks=True, keeps_quota=True, rank=_by_queue),
 }
+
+_NAMED = {name: policy for policy, row in POLICIES.items() for name in row.names}
 
 
 def policy_named(text: str) -> Policy:
     """The policy of this name, in any case. Raises UserError for a name that is none."""
-    found = _NAMES.get(text.lower())
+    found = _NAMED.get(text.lower())
     if found is None:
         raise UserError(f"queue policy {text!r} is unknown, expected one of hived, Priority, Block and Round")
     return found
@@ -228,9 +262,7 @@ class Rules(msgspec.Struct, frozen=True):
     def rank(self, queue: str, priority: int, share: float) -> tuple[float, ...]:
         """How a unit of a queue with this share compares with those of other queues of its virtual cluster."""
         own = self.of(queue)
-        if own.policy is Policy.HIVED:
-            return (0.0, -float(priority), share, 0.0)
-        return (-float(own.priority), 0.0, share, -float(priority))
+        return own.policy.row.rank(own.priority, priority, share)
 
 
 class _Block:

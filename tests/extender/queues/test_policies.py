@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from hived.values.errors import UserError
-from hived_extender.queues.policies import Blocks, policy_named
+from hived_config.rules import QueuePolicy
+from hived_extender.queues.policies import Blocks, Policy, policy_named
 from tests.extender.queues.small import Desk, unit
 from tests.places import ROOT
 
@@ -62,3 +63,13 @@ def test_filter_order_and_policies_have_sixty_cases_and_each_says_something_else
     cases = [case["says"] for file in (FILE, QUOTAS) for part in file if part != "trees" for case in file[part]]
     assert len(cases) >= 60
     assert len(set(cases)) == len(cases)
+
+
+@pytest.mark.parametrize("policy", QueuePolicy)
+def test_each_policy_that_a_configuration_names_has_a_row(policy: QueuePolicy) -> None:
+    assert policy_named(policy.value).row.names
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_each_policy_goes_by_its_own_name(policy: Policy) -> None:
+    assert policy_named(policy.value) is policy
