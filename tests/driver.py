@@ -5,10 +5,10 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from time import monotonic, process_time
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 Asked, Found = TypeVar("Asked"), TypeVar("Found")
 TELL_EVERY_S = 5.0
@@ -110,6 +110,28 @@ def seeds(options: argparse.Namespace, done: Callable[[], int], more: Callable[[
             told = monotonic()
             say(f"{done()} of {options.enough} {options.unit}, seed {seed}, {told - began:.0f} s {more()}")
         seed += 1
+
+
+class Judged(Protocol):
+    """A random state, and a judge of it."""
+
+    def play(self) -> str:
+        """The first wrong answer about the state, if there is one."""
+
+    def close(self) -> None:
+        """End its cluster."""
+
+
+def judge_states(program: str, about: str | None, make: Callable[[int], Judged]) -> int:
+    """Judge a state for each seed; returns 1 if anything is wrong with one."""
+    found: list[str] = []
+    options = history_parser(program, about, "states", 10_000).parse_args()
+    for seed in seeds(options, lambda: len(found), lambda: f"{sum(map(bool, found))} wrong"):
+        with closing(make(seed)) as state:
+            found.append(state.play())
+            if found[-1]:
+                print(f"state {seed}: {found[-1]}", flush=True)
+    return int(any(found))
 
 
 def add_any_seed(parser: argparse.ArgumentParser) -> None:

@@ -20,15 +20,12 @@ from hived.values.errors import UserError
 from hived.values.events import LeavesLost, NodeHealthChanged, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import (
     BindInfo,
-    CellTypeSpec,
     ClusterSpec,
     MemberSpec,
-    PhysicalCellSpec,
     PodRequest,
     Rules,
-    VirtualClusterSpec,
 )
-from tests.core.builders import pod, quota
+from tests.core.builders import pod, quota, tree_cluster
 from tests.driver import history_parser, seeds
 from tests.quality.exhaustive import Wanted, exists, may_evict
 from tests.quality.plain import Facts, Plain, is_safe
@@ -42,19 +39,7 @@ _PATHS = {"RACK": "RACK", "NODE": "RACK.NODE", "PAIR": "RACK.NODE.PAIR"}
 def small_spec(source: Random, kind: str, *, combines: bool, rules: Rules = Rules.BETTER) -> ClusterSpec:
     """One to three racks of two nodes, and two or three VCs with cells of a kind, as many as fit."""
     racks = source.choice([1, 2, 2, 3])
-    cells: list[PhysicalCellSpec] = []
     pinned = source.random() < 0.15
-    for rack in range(racks):
-        nodes = tuple(
-            PhysicalCellSpec(address=f"n{2 * rack + i}", pinned_cell_id="pin" if pinned and rack + i == 0 else "")
-            for i in range(2)
-        )
-        cells.append(PhysicalCellSpec("RACK", children=nodes))
-    types = {
-        "PAIR": CellTypeSpec("PAIR", "GPU", 2),
-        "NODE": CellTypeSpec("NODE", "PAIR", 2, is_node_level=True),
-        "RACK": CellTypeSpec("RACK", "NODE", 2),
-    }
     choices = {"NODE": ["NODE"], "RACK": ["RACK", "NODE"], "MIX": ["RACK", "NODE", "PAIR", "PAIR"], "PAIR": ["PAIR"]}
     names = ["A", "B"] if source.random() < 0.7 else ["A", "B", "C"]
     promised: dict[str, dict[str, int]] = {name: {} for name in names}
@@ -65,11 +50,12 @@ def small_spec(source: Random, kind: str, *, combines: bool, rules: Rules = Rule
             own = promised[source.choice(names)]
             own[_PATHS[each]] = own.get(_PATHS[each], 0) + 1
             left -= _LEAVES[each]
-    vcs: dict[str, VirtualClusterSpec] = {}
-    for name, own in promised.items():
-        pins = ("pin",) if pinned and name == "A" else ()
-        vcs[name] = replace(quota(name, own, pins), combines=combines)
-    return ClusterSpec(types, tuple(cells), vcs, rules=rules)
+    vcs = (
+        replace(quota(name, own, ("pin",) if pinned and name == "A" else ()), combines=combines)
+        for name, own in promised.items()
+    )
+    pins = {"n0": "pin"} if pinned else None
+    return tree_cluster({"RACK": 2, "NODE": 2, "PAIR": 2}, *vcs, tops=racks, pins=pins, rules=rules)
 
 
 @dataclass

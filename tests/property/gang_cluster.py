@@ -12,7 +12,6 @@ from typing import Any
 
 from hived_extender.jobs.kinds.description import ObjectRef
 from hived_extender.jobs.wire import Node, Pod
-from hived_extender.kube.client import KubeError
 from hived_extender.machine import acceptance, emptied, gang_notices, preemptions, retries
 from hived_extender.machine.core import Core
 from hived_extender.machine.effects import Announce, TimerKey, Write
@@ -22,12 +21,13 @@ from hived_extender.machine.runner import Writes
 from hived_extender.machine.service import Service
 from hived_extender.machine.stimuli import TimeCame, TryWaiting
 from tests.extender.machine.by_hand import ByHand
-from tests.extender.machine.small_cluster import NODES, FakeKube, Json, cluster_spec, to_pod
+from tests.extender.machine.small_cluster import NODES, Json, cluster_spec, to_pod
 from tests.extender.machine.small_gangs import RULES
+from tests.property import machine_cluster
 
 
-class Api(FakeKube):
-    """Tells `listeners` of every change of a pod, and lets nobody change a later pod of the same name."""
+class Api(machine_cluster.Api):
+    """Tells each of `listeners` of every change of a pod."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,32 +38,9 @@ class Api(FakeKube):
         """A new version, which those who watch hear of."""
         with self._lock:
             super().touch(pod)
-            self._tell(to_pod(deepcopy(pod)))
 
-    def remove(self, name: str) -> None:
-        """A pod is gone."""
-        self._tell(self.pods.pop(name)["metadata"]["uid"])
-
-    def patch(self, path: str, body: Mapping[str, Any], item_type: type[Any] = dict) -> Any:
-        """Annotate the pod with this uid."""
-        self._check(path.rsplit("/", 1)[1], body["metadata"]["uid"])
-        return super().patch(path, body, item_type)
-
-    def evict_pod(self, namespace: str, name: str, *, uid: str = "") -> None:
-        """Let the pod with this uid begin to leave; one without a node is gone at once."""
-        self._check(name, uid)
-        pod = self.pods[name]
-        if not pod["spec"]["nodeName"]:
-            self.remove(name)
-        elif "deletionTimestamp" not in pod["metadata"]:
-            pod["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z"
-            self.touch(pod)
-
-    def _check(self, name: str, uid: str) -> None:
-        if self._find(name)["metadata"]["uid"] != uid:
-            raise KubeError(409, "Conflict", "the uid differs")
-
-    def _tell(self, news: Pod | str) -> None:
+    def tell(self, news: Pod | str) -> None:
+        """All hear of it, each when it listens."""
         for listener in self.listeners:
             listener.append(news)
 

@@ -30,7 +30,11 @@ class Api(FakeKube):
     def touch(self, pod: Json) -> None:
         """A new version, which those who watch hear of."""
         super().touch(pod)
-        self.news.append(to_pod(deepcopy(pod)))
+        self.tell(to_pod(deepcopy(pod)))
+
+    def tell(self, news: Pod | str) -> None:
+        """A pod has changed, or the one with this uid is gone."""
+        self.news.append(news)
 
     def bind_pod(self, namespace: str, name: str, uid: str, node: str, *args: Any, **more: Any) -> None:
         """Bind a pod that is not leaving."""
@@ -40,7 +44,7 @@ class Api(FakeKube):
 
     def remove(self, name: str) -> None:
         """A pod is gone."""
-        self.news.append(self.pods.pop(name)["metadata"]["uid"])
+        self.tell(self.pods.pop(name)["metadata"]["uid"])
 
     def patch(self, path: str, body: Mapping[str, Any], item_type: type[Any] = dict) -> Any:
         """Annotate the pod with this uid and, if one is given, this version."""

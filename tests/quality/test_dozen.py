@@ -4,7 +4,8 @@ from random import Random
 
 import pytest
 
-from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec, Rules, VirtualCellSpec, VirtualClusterSpec
+from hived.values.specs import ClusterSpec, Rules
+from tests.core.builders import quota, tree_cluster
 from tests.quality.dozen import DOZEN_KINDS, DOZEN_LOADS, Hardware, dozen_cluster, evictions, walk_dozen
 from tests.quality.exhaustive import Wanted
 from tests.quality.play import Play
@@ -14,19 +15,9 @@ NODES = 6
 
 def cluster(promised: str = "RACK.NODE", count: int = 4, inner: str = "GPU") -> ClusterSpec:
     """Two racks of three nodes of 8 GPUs, flat or in two halves; A is promised some, B nothing."""
-    types = [CellTypeSpec("RACK", "NODE", 3), CellTypeSpec("NODE", inner, 8 if inner == "GPU" else 2, True)]
-    if inner != "GPU":
-        types.append(CellTypeSpec(inner, "GPU", 4))
-    nodes = [PhysicalCellSpec(address=f"n{i}") for i in range(NODES)]
-    return ClusterSpec(
-        {each.name: each for each in types},
-        tuple(PhysicalCellSpec("RACK", children=tuple(nodes[3 * i : 3 * i + 3])) for i in range(2)),
-        {
-            "A": VirtualClusterSpec("A", (VirtualCellSpec(promised, count),)),
-            "B": VirtualClusterSpec("B", (VirtualCellSpec("RACK.NODE", 1),)),
-        },
-        rules=Rules.BETTER,
-    )
+    below = {"NODE": 8} if inner == "GPU" else {"NODE": 2, inner: 4}
+    vcs = quota("A", {promised: count}), quota("B", {"RACK.NODE": 1})
+    return tree_cluster({"RACK": 3, **below}, *vcs, tops=2, rules=Rules.BETTER)
 
 
 def lend(play: Play, **leaves: int) -> None:

@@ -4,7 +4,6 @@ The judge knows cells by a plain count, as each group is one pod on a node whose
 Kubernetes' rules by `kube_rules`.
 """
 
-import argparse
 import random
 from collections.abc import Sequence
 from itertools import product
@@ -13,6 +12,7 @@ from hived_extender.defrag.planner import NOT_KNOWN, NOTHING_NEEDED, NOTHING_POS
 from hived_extender.kube_rules.demands import DemandsReader
 from hived_extender.kube_rules.nodes import RuledNode
 from hived_extender.kube_rules.residents import Residents, refusals
+from tests.driver import judge_states
 from tests.extender.defrag.small_moves import MAY, SmallMoves
 from tests.extender.machine.judged_rooms import GPUS, wish
 from tests.extender.machine.small_cluster import to_pod
@@ -115,24 +115,5 @@ class JudgedMoves:
         self.cluster.service.close()
 
 
-def main() -> int:
-    """Judge many states; returns 1 if anything is wrong with one."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--states", type=int, default=10_000)
-    options.add_argument("--seed", type=int, default=0)
-    asked = options.parse_args()
-    wrong = 0
-    for seed in range(asked.seed, asked.seed + asked.states):
-        moves = JudgedMoves(seed)
-        try:
-            if why := moves.play():
-                wrong += 1
-                print(f"state {seed}: {why}", flush=True)
-        finally:
-            moves.close()
-    print(f"{wrong} of {asked.states} states are wrong")
-    return int(wrong > 0)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(judge_states("tests.extender.defrag.judged_moves", __doc__, JudgedMoves))

@@ -3,8 +3,6 @@
 `python -m tests.extender.insight.carried_out --states 10000` looks at so many.
 """
 
-import argparse
-import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -37,6 +35,7 @@ from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
 from hived_extender.insight.unblocks import unblocks_of
 from hived_extender.machine.core import Placed, StateInputs
 from hived_extender.reconfiguration.successor import Successor
+from tests.driver import history_parser, seeds
 from tests.property.false_waits import KINDS, World, change, make_room, new_world, random_group, small_spec
 
 
@@ -256,17 +255,10 @@ def run(seed: int, steps: int, counts: Counter[str]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--states", type=int, default=10_000)
-    parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
     counts: Counter[str] = Counter()
-    seed = arguments.seed
-    while counts["states"] < arguments.states:
+    options = history_parser("tests.extender.insight.carried_out", __doc__, "states", 10_000).parse_args()
+    for seed in seeds(options, lambda: counts["states"], lambda: f"{counts['waits']} waits"):
         run(seed, 25, counts)
-        seed += 1
-        if seed % 20 == 0:
-            print(f"{counts['states']} states, {counts['waits']} waits", file=sys.stderr)
     print(dict(sorted(counts.items())))
 
 

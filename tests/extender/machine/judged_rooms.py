@@ -6,7 +6,6 @@ demands. Some claim volumes of a zone. The service knows only that there are cla
 kube-scheduler offers it, so sets of victims that need another node are no better ones.
 """
 
-import argparse
 import random
 from collections.abc import Iterable, Sequence
 from itertools import chain, combinations, permutations, product
@@ -15,6 +14,7 @@ from typing import Any
 from hived_extender.kube_rules.demands import DemandsReader
 from hived_extender.kube_rules.nodes import RuledNode
 from hived_extender.kube_rules.residents import Residents, refusals
+from tests.driver import judge_states
 from tests.extender.machine.small_cluster import Json, to_pod
 from tests.extender.machine.small_rooms import ZONE, SmallRooms
 
@@ -153,10 +153,10 @@ class JudgedRooms:
     def _are_taken(self, order: Sequence[tuple[int, str]], pods: dict[str, Json]) -> bool:
         reader, residents = DemandsReader(), Residents()
         for name, pod in pods.items():
-            residents.put(name, pod["spec"]["nodeName"], reader.read(to_pod(pod)))
+            residents.put(name, pod["spec"]["nodeName"], reader.read_pod(to_pod(pod)))
         nodes = {name: RuledNode.of(node) for name, node in self.cluster.nodes.items()}
         for number, node in order:
-            ruled = reader.read(to_pod(self.cluster.kube.pods[self.wanted[number]["name"]]))
+            ruled = reader.read_pod(to_pod(self.cluster.kube.pods[self.wanted[number]["name"]]))
             if node in refusals(ruled, nodes, residents, {}):
                 return False
             if not self.cluster.has_volume(self.wanted[number]["name"], node):
@@ -191,24 +191,5 @@ class JudgedRooms:
         self.cluster.service.close()
 
 
-def main() -> int:
-    """Judge many states; returns 1 if anything is wrong with one."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--states", type=int, default=10_000)
-    options.add_argument("--seed", type=int, default=0)
-    asked = options.parse_args()
-    wrong = 0
-    for seed in range(asked.seed, asked.seed + asked.states):
-        rooms = JudgedRooms(seed)
-        try:
-            if why := rooms.play():
-                wrong += 1
-                print(f"state {seed}: {why}", flush=True)
-        finally:
-            rooms.close()
-    print(f"{wrong} of {asked.states} states are wrong")
-    return int(wrong > 0)
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(judge_states("tests.extender.machine.judged_rooms", __doc__, JudgedRooms))

@@ -134,9 +134,9 @@ class SmallRooms(SmallCluster):
         reader, residents = DemandsReader(), Residents()
         for other in self.kube.pods.values():
             if other["spec"]["nodeName"]:
-                residents.put(other["metadata"]["uid"], other["spec"]["nodeName"], reader.read(to_pod(other)))
+                residents.put(other["metadata"]["uid"], other["spec"]["nodeName"], reader.read_pod(to_pod(other)))
         nodes = {name: RuledNode.of(node) for name, node in self.nodes.items()}
-        refused = refusals(reader.read(to_pod(pod)), nodes, residents, {})
+        refused = refusals(reader.read_pod(to_pod(pod)), nodes, residents, {})
         return [name for name in self.names if name not in refused and self.has_volume(pod["metadata"]["name"], name)]
 
     def has_volume(self, pod: str, node: str) -> bool:
