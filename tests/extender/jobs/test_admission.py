@@ -1,4 +1,4 @@
-"""The patch of the admission webhook for a pod: cases in, JSON Patch out."""
+"""The patch of the admission webhook for a pod (rules 22.1 to 22.4): cases in, JSON Patch out."""
 
 import base64
 import copy

@@ -1,4 +1,4 @@
-"""From what a pod asks of Kubernetes to what it asks of HiveD: every case that could be read in two ways."""
+"""The asks of pods: virtual cluster, priority, leaf cells (rules 21)."""
 
 import time
 from typing import Any

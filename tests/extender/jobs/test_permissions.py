@@ -1,4 +1,4 @@
-"""May this pod have what it asks for? Asked of the admission webhook, and before `hived submit` creates anything."""
+"""The access of a namespace, asked of the webhook and before `hived submit` creates anything (rules 21.9, 22.6)."""
 
 import json
 from typing import Any

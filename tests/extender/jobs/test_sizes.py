@@ -1,4 +1,4 @@
-"""Pods that no cell of their virtual cluster could hold are refused when they are created."""
+"""Pods that no cell of their virtual cluster could hold are refused when they are created (rule 22.5)."""
 
 import json
 from typing import Any

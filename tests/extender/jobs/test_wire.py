@@ -18,6 +18,7 @@ from hived_extender.jobs.wire import (
     MetaPod,
     MetaVictims,
     Node,
+    NodeSelector,
     Pod,
     PreemptArgs,
     PreemptResult,
@@ -134,3 +135,31 @@ def test_a_pod_that_is_being_deleted_is_over_if_it_has_no_node() -> None:
 def test_a_node_is_healthy_when_ready_and_not_cordoned(spec: object, conditions: object, healthy: bool) -> None:
     node = {"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions}}
     assert msgspec.json.decode(json.dumps(node), type=Node).is_healthy is healthy
+
+
+# ---- the node that a selector names
+
+
+def name(*values: str, key: str = "metadata.name", operator: str = "In") -> dict[str, Any]:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+@pytest.mark.parametrize(
+    ("terms", "node"),
+    [
+        ([{"matchFields": [name("n0")]}], "n0"),
+        ([{"matchFields": [name("n0")], "matchExpressions": [name("b", key="zone")]}], "n0"),
+        ([{"matchFields": [name("n0", "n1")]}], ""),
+        ([{"matchFields": [name("n0"), name("n1")]}], ""),
+        ([{"matchFields": [name("n0")]}, {"matchFields": [name("n1")]}], ""),
+        ([{"matchFields": [name("n0")]}, {}], ""),
+        ([{"matchFields": [name("n0", operator="NotIn")]}], ""),
+        ([{"matchFields": [name("n0", key="metadata.uid")]}], ""),
+        ([{"matchFields": [{"key": "metadata.name", "operator": "In"}]}], ""),
+        ([{"matchFields": None}], ""),
+        ([], ""),
+        (None, ""),
+    ],
+)
+def test_only_one_node_in_one_term_is_the_node(terms: list[dict[str, Any]] | None, node: str) -> None:
+    assert msgspec.convert({"nodeSelectorTerms": terms}, NodeSelector).only_node == node

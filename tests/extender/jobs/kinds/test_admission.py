@@ -1,4 +1,4 @@
-"""Job objects at their creation: born held where jobs wait in queues, if they are ours."""
+"""Job objects are created held where jobs wait in queues, if they are ours (rule 24.9)."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Properties of all dialects together."""
+"""Properties of all dialects together (rules 23.1, 23.5)."""
 
 import random
 import time
@@ -8,7 +8,7 @@ import pytest
 
 from hived.values.errors import UserError
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
-from hived_extender.jobs.kinds import coscheduling, koordinator, table, volcano, yunikorn
+from hived_extender.jobs.kinds import coscheduling, kai, koordinator, kueue, table, volcano, yunikorn
 from hived_extender.jobs.kinds.description import Description
 from hived_extender.jobs.wire import PodSpec, SchedulingGroup, WorkloadRef
 from tests.extender.jobs.kinds.descriptions import TRAIN, Cluster, describe, make_pod, podgroup_ref, podgroups
@@ -79,6 +79,11 @@ def test_two_dialects_that_agree_are_one_description() -> None:
             "the group of gangs is a/b by coscheduling labels and a/b, c/d by Koordinator",
         ),
         (
+            {},
+            {kueue.REQUIRED: "a", kai.PREFERRED: "b"},
+            "the topology wish is a (required) by Kueue and b (preferred) by KAI",
+        ),
+        (
             {yunikorn.APPLICATION: "train"},
             {yunikorn.TASK_GROUP: "ps", volcano.GROUP_NAMES[0]: "train", volcano.TASK: "worker", volcano.MINIMUM: "1"},
             "the task is worker by Volcano and ps by YuniKorn",
@@ -89,6 +94,11 @@ def test_two_dialects_that_disagree_are_told(labels: Any, annotations: Any, mess
     with pytest.raises(UserError) as error:
         describe(labels, annotations)
     assert f"its gang dialects disagree: {message}; remove one of them or make them agree" in str(error.value)
+
+
+def test_a_podgroup_and_labels_have_to_agree() -> None:
+    with pytest.raises(UserError, match="the minimum is 3 by coscheduling labels and 4 by PodGroup"):
+        describe(LABELS, {}, podgroups(coscheduling.OLD_PODGROUPS.group, {"minMember": 4}))
 
 
 def test_a_missing_podgroup_leaves_what_another_says() -> None:

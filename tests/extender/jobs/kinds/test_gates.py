@@ -1,4 +1,4 @@
-"""Deployments: gates, once on every pod, then lifted from each."""
+"""Deployments: gates on every pod, removed from each (rule 24.11)."""
 
 from hived_extender.jobs.document import Part
 from hived_extender.jobs.job import JobState

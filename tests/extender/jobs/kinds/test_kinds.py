@@ -1,4 +1,4 @@
-"""What all kinds of job objects have in common: held, let go and held again, and whatever JSON somebody writes."""
+"""All kinds of job objects are suspended and resumed alike (rules 24.2, 24.10), and read any JSON."""
 
 from collections.abc import Callable
 from typing import Any

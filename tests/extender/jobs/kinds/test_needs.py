@@ -1,4 +1,4 @@
-"""The needs of jobs: cells of the gang, amounts, limits, and jobs that are not for us."""
+"""The needs of jobs: cells of the gang, amounts, limits, and jobs that are not ours (rules 24.5, 24.7, 24.8, 24.13)."""
 
 from typing import Any
 
@@ -12,6 +12,8 @@ from hived_config.rules import PodRules
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.kinds import marks, table
 from hived_extender.jobs.kinds.description import NoObjects
+from hived_extender.jobs.kinds.table import KEYS
+from hived_extender.jobs.misspelt import odd_words
 from hived_extender.jobs.needs import Need, is_ours, need_of
 from tests.extender.jobs.kinds.documents import (
     ALL,
@@ -290,3 +292,34 @@ def test_one_that_is_not_for_us_is_nobodys_matter() -> None:
         "Worker": {"replicas": 3, "template": template(2)},
     }
     assert need(("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas})) is not None
+
+
+# ---- marks of job objects: which words are taken for misspelt ones
+
+
+OTHERS = (
+    "pod-group.scheduling.sigs.k8s.io", "gang.scheduling.koordinator.sh/network-topology-spec",
+    "scheduling.volcano.sh/queue-names", "kueue.x-k8s.io/priority-class", "volcano.sh/job-name",
+    "scheduling.koordinator.sh/priority", "koordinator.sh/qosClass", "kai.scheduler/queue-name",
+    "yunikorn.apache.org/app-id", "yunikorn.apache.org/queue", "batch.kubernetes.io/job-name",
+    "pod-group.scheduling.sigs.k8s.io/annotations", "scheduling.k8s.io/group-names",
+)  # fmt: skip
+"""Words that other schedulers and controllers write, beside those of dialects."""
+
+
+@pytest.mark.parametrize("word", [*sorted(KEYS), *OTHERS])
+def test_a_word_of_another_scheduler_is_not_taken_for_a_misspelt_one_of_ours(word: str) -> None:
+    assert odd_words({word: "1"}, {}, ()) == []
+    assert odd_words({}, {word: "1"}, ()) == []
+
+
+@pytest.mark.parametrize("said", ["no", "0", ""])
+def test_a_label_that_is_neither_true_nor_false_is_told(said: str) -> None:
+    key = "quota.scheduling.koordinator.sh/preemptible"
+    assert odd_words({key: said}, {}, ()) == [f'{key} is {said!r}, and counts as "true": expected "true" or "false"']
+    assert odd_words({key: "False"}, {}, ()) == odd_words({key: "true"}, {}, ()) == []
+
+
+def test_a_prefix_that_is_nearly_ours_still_is_a_mistake() -> None:
+    (said,) = odd_words({"quota.scheduling.koordinators.sh/name": "a"}, {}, ())
+    assert said.endswith("did you mean quota.scheduling.koordinator.sh/name?")

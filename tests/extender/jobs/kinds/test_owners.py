@@ -1,4 +1,4 @@
-"""Which job a pod belongs to, by the owners and labels that controllers write."""
+"""Which job a pod belongs to, by the owners and labels that controllers write (rules 24.3, 24.4)."""
 
 import msgspec
 import pytest

@@ -1,4 +1,4 @@
-"""The list of every key of each dialect: it is complete, it is true, and the page on keys is made from it."""
+"""Every key of each dialect is listed and treated so (rule 23.8), and the page on keys is made of the list."""
 
 import ast
 import importlib
