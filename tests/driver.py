@@ -10,7 +10,8 @@ from pathlib import Path
 from time import monotonic, process_time
 from typing import Any, NoReturn, Protocol, TypeVar
 
-Asked, Found = TypeVar("Asked"), TypeVar("Found")
+Asked = TypeVar("Asked")
+Found = TypeVar("Found")
 TELL_EVERY_S = 5.0
 
 

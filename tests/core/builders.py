@@ -60,7 +60,7 @@ def tree_cluster(
         return PhysicalCellSpec(shown_type, children=children)
 
     top = next(iter(sizes))
-    types = {name: CellTypeSpec(name, below[name], sizes[name], name == "NODE") for name in reversed(sizes)}
+    types = {name: CellTypeSpec(name, below[name], sizes[name], name == "NODE") for name in sizes}
     return ClusterSpec(types, tuple(cell(top, top) for _ in range(tops)), {vc.name: vc for vc in vcs}, rules=rules)
 
 

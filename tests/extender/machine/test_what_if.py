@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 
-from hived import scheduler
+from hived.scenario import Scenario
 from hived_config.loader import load_text
 from hived_extender.api.waiting import Victim, WhatIfArgs
 from hived_extender.jobs.wire import decode_args, encode
@@ -172,7 +172,7 @@ def test_a_gang_of_two_kinds_that_fits_in_part_leaves_its_cells_to_others() -> N
 def test_what_many_pods_cost_grows_with_their_number_alone() -> None:
     small = SmallGangCluster()
     here = patch.object(questions, "compute_apart", lambda compute, lock, longest_s: compute())
-    with here, patch.object(scheduler, "_plan_one", wraps=scheduler._plan_one) as plan_one:
+    with here, patch.object(Scenario, "_plan_one", autospec=True, side_effect=Scenario._plan_one) as plan_one:
         found = outcomes(small, *(manifest(f"p-{number}", 1) for number in range(60)))
     assert Counter(one[0] for one in found) == {"bind": 8, "wait": 52}
     assert plan_one.call_count == 61, "each once, and those that wait once without the others"
