@@ -359,11 +359,9 @@ class History:
                 course.state = JobState.LET_GO
                 self.replica.see(course, self.now)
         elif entry.life is Life.WAITING:
-            place = self.replica.queues.moved(course.key, what)
-            self.replica.queues.keep(course.key, place=place)
+            self.replica.queues.move(course.key, what)
 
     def _hold(self, key: str, is_held: bool) -> None:
-        self.replica.queues.held(key, is_held)
         self.replica.queues.hold(key, is_held=is_held)
 
     # Replicas

@@ -93,8 +93,7 @@ class Replica:
         group, entry = self.live.state.groups.get(course.key), self.queues.entries[course.key]
         is_lent = group is not None and group.virtual is None
         if group is not None and entry.life.has_cells and is_lent != entry.kept.is_borrowed:
-            self.queues.keep(course.key, is_borrowed=is_lent)
-            self.queues.runs_borrowed(course.key, is_borrowed=is_lent)
+            self.queues.correct_borrowed(course.key, is_borrowed=is_lent)
         if group is not None and group.virtual is not None:
             self.queues.runs_on(course.key, tuple(group.virtual.tolist()))
 
@@ -106,8 +105,7 @@ class Replica:
         """Some pods of a job have ended, and are not made anew."""
         group = self.live.state.groups[course.key]
         own = () if group.virtual is None else tuple(group.virtual.tolist())
-        self.queues.shrunk(course.unit, own)
-        self.queues.shrank(course.key, course.unit.leaf_count)
+        self.queues.shrink(course.unit, own)
 
     def turn(self, now: float, live: Live, call_back: Callable[[str], None]) -> list[Order]:
         """Jobs above a quota leave, and a turn is taken; `call_back` is told the keys of jobs that leave."""
@@ -123,9 +121,9 @@ class Replica:
             orders += self.queues.turn(now, live)
         for order in orders:
             if isinstance(order, Start):
-                self.queues.let_go(order.key, now, is_borrowed=order.is_borrowed, due_s=self.queues.due(order.key))
+                self.queues.let_go(order.key, now, is_borrowed=order.is_borrowed)
             elif isinstance(order, Upgrade):
-                self.queues.keep(order.key, is_borrowed=False, due_s=self.queues.due(order.key))
+                self.queues.own(order.key)
             elif isinstance(order, Stop):
                 call_back(order.key)
                 self.queues.call_back(order.key, order.winner, now)

@@ -345,14 +345,12 @@ class QueueAnswers:
                 to = args.to if args.to in ("front", "back") else find(turns, args.to, seen).key
                 if entry.life is not Life.WAITING:
                     raise UserError(f"{entry.job.ref} does not wait, so it has no place in its queue", 409)
-                place = turns.queues.moved(entry.key, to)
-                turns.queues.keep(entry.key, place=place)
+                turns.queues.move(entry.key, to)
             else:
                 is_held = args.action == "hold"
                 if not is_held and turns.is_inactive(entry.job.ref):
                     unit = "/".join(unit_key(entry.job.ref))
                     raise UserError(f"QueueUnit {unit} says active: false; set it to true, or remove it", 409)
-                turns.queues.held(entry.key, is_held)
                 turns.queues.hold(entry.key, is_held=is_held)
             found = self._job(turns, entry, turns.queues.position(entry.key) or 0, seen)
             self._desk.wake()

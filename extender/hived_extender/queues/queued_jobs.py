@@ -26,7 +26,7 @@ from hived_extender.kube.clocks import Backoff
 from hived_extender.machine.stimuli import HoldState
 from hived_extender.queues.own_schedule import Learned
 from hived_extender.queues.queues import Queues
-from hived_extender.queues.table import IN_TIME, USUAL, Entry, Kept, Life, Pace
+from hived_extender.queues.table import IN_TIME, USUAL, Entry, Kept, Life, Pace, Place
 from hived_extender.queues.units import GROWN, LATE, Unit
 
 log = logging.getLogger(__name__)
@@ -225,18 +225,13 @@ class QueuedJobs(Queues):
 
     # Decisions
 
-    def let_go(
-        self, key: str, now: float, *, is_borrowed: bool, due_s: float | None, promised_s: float | None = None,
-        unit: Unit | None = None,
-    ) -> None:  # fmt: skip
-        """Cells are held for a unit, or for this one with fewer pods: its job may go."""
+    def let_go(self, key: str, now: float, *, is_borrowed: bool) -> None:
+        """Cells are held for a unit, perhaps for fewer of its pods: its job may go."""
         self.started(key, now, is_borrowed=is_borrowed)
         entry = self.entries[key]
-        unit = unit or entry.asks
-        leaf_count = 0 if unit is None else unit.leaf_count
         kept = entry.kept.followed_by(
-            is_let_go=True, leaf_count=leaf_count, is_borrowed=is_borrowed, since_s=now, due_s=due_s,
-            attempts=entry.kept.attempts + 1, evicted_for="", promised_s=promised_s,
+            is_let_go=True, leaf_count=entry.unit.leaf_count, is_borrowed=is_borrowed, since_s=now, due_s=self.due(key),
+            attempts=entry.kept.attempts + 1, evicted_for="", promised_s=entry.promised_s,
         )  # fmt: skip
         self._go_to(entry, entry.life, kept, Change.LET_GO, now)  # the same turn may have told it to leave
 
@@ -254,20 +249,35 @@ class QueuedJobs(Queues):
         )
         self._go_to(entry, Life.LEAVING, kept, Change.CALL_BACK, now)
 
+    def own(self, key: str) -> None:
+        """A unit owns the cells that it had borrowed."""
+        self.keep(key, is_borrowed=False, due_s=self.due(key))
+
+    def move(self, key: str, to: Place) -> None:
+        """Give a job another place in its queue: see `moved`. Raises UserError."""
+        self.keep(key, place=self.moved(key, to))
+
+    def correct_borrowed(self, key: str, *, is_borrowed: bool) -> None:
+        """The pods of a job that an earlier term started are on borrowed cells, or are not, other than it was noted."""
+        self.keep(key, is_borrowed=is_borrowed)
+        self.runs_borrowed(key, is_borrowed=is_borrowed)
+
     def keep(self, key: str, **changes: Any) -> None:
         """Another state is to be kept: a place, or that its owner holds it back."""
         entry = self.entries[key]
         entry.kept = entry.kept.followed_by(**changes)
         self._want(entry, entry.wanted or Change.KEEP)
 
-    def shrank(self, key: str, leaf_count: int) -> None:
-        """A job has given cells back, and has so many from now on: one that asks for more again waits for its turn."""
-        if self.entries[key].kept.leaf_count > leaf_count:
-            self.keep(key, leaf_count=leaf_count)
+    def shrink(self, unit: Unit, own: tuple[int, ...] = ()) -> None:
+        """A job has given cells back, see `shrunk`: if it asks for more again, it waits for its turn."""
+        self.shrunk(unit, own)
+        if self.entries[unit.key].kept.leaf_count > unit.leaf_count:
+            self.keep(unit.key, leaf_count=unit.leaf_count)
 
     def hold(self, key: str, *, is_held: bool) -> None:
         """Keep that somebody holds a job back, or lets it take its turn again, whoever has suspended it."""
         was_suspended = self.entries[key].kept.is_suspended
+        self.held(key, is_held)
         self.keep(key, is_held=is_held, is_suspended=was_suspended and is_held)
 
     def take_actions(self, now: float, limit: int) -> list[Action]:

@@ -150,7 +150,7 @@ class CallingBack:
         """A job has lost its cells, with `LATE` as it made no pod: then those behind it go first."""
         self.call_back(key, winner, loses_turn=winner == LATE)
         if winner == LATE:
-            self._queues.keep(key, place=self._queues.moved(key, BACK))
+            self._queues.move(key, BACK)
 
     def see_off(self) -> None:
         """Jobs wait again once their pods are gone, and these are evicted where nobody else makes them leave."""
@@ -181,10 +181,10 @@ class CallingBack:
 
 
 class Shrinking:
-    """See the module. `keep` writes onto a job how many leaf cells it has from now on."""
+    """See the module."""
 
-    def __init__(self, service: Service, queues: QueuedJobs, room: LiveRoom, keep: Callable[[str, int], None]) -> None:
-        self._service, self._queues, self._room, self._keep = service, queues, room, keep
+    def __init__(self, service: Service, queues: QueuedJobs, room: LiveRoom) -> None:
+        self._service, self._queues, self._room = service, queues, room
         self._smaller: dict[str, None] = {}  # jobs with cells that need less than they have
 
     def seen(self, key: str) -> None:
@@ -210,7 +210,6 @@ class Shrinking:
             unit = self._of_now(entry.job.ref, had, entry.asks)
             if unit.leaf_count < had.leaf_count:
                 self._give_back(entry.job.ref, unit, is_borrowed=entry.kept.is_borrowed)
-                self._keep(key, unit.leaf_count)
             if all(count >= _sizes(unit)[size] for size, count in _needed(unit, entry.asks).items()):
                 del self._smaller[key]
 
@@ -238,7 +237,7 @@ class Shrinking:
             core, pods = machine.cache.core, machine.cache.jobs.pods_of(job)
             groups = list(dict.fromkeys(one.request.spec.group.name for one in pods if one.request is not None))
             own = () if core is None or is_borrowed else leaves_of(core.state, unit, groups, held)
-        self._queues.shrunk(unit, own)
+        self._queues.shrink(unit, own)
 
 
 def _sizes(unit: Unit) -> Counter[int]:
@@ -313,7 +312,7 @@ class Turns:
         self._names_changed, self._looked = 0, (-1, 0)
         self._charged_at: object = None
         self.room = LiveRoom(service.runner, self._refs, shared.outside)
-        self._shrinking = Shrinking(service, self.queues, self.room, self.queues.shrank)
+        self._shrinking = Shrinking(service, self.queues, self.room)
         self._asked_all_s = shared.now()
 
     # Facts
@@ -486,15 +485,11 @@ class Turns:
             match order:
                 case Start(key=key, is_borrowed=is_borrowed):
                     self._service.metrics.queue_admitted.labels(self.queues.queue_of(key)).inc()
-                    due_s, promised_s = self.queues.due(key), self.queues.promised(key)
-                    self.queues.let_go(
-                        key, now, is_borrowed=is_borrowed, due_s=due_s, promised_s=promised_s,
-                        unit=self.queues.running_unit(key),
-                    )  # fmt: skip
+                    self.queues.let_go(key, now, is_borrowed=is_borrowed)
                     job = self.queues.entries[key].job.ref
                     self._events.dequeued(job, self.queues.queue_of(key), now, is_borrowed=is_borrowed)
                 case Upgrade(key=key):
-                    self.queues.keep(key, is_borrowed=False, due_s=self.queues.due(key))
+                    self.queues.own(key)
                     self._events.upgraded(self.queues.entries[key].job.ref, now)
                 case Stop(key=key, winner=winner):
                     self._back.reclaim(key, MOVES if winner == key else winner)
@@ -572,8 +567,7 @@ class Turns:
         """A crash may have been between an upgrade's writes onto the pods and the one onto the job: the pods say it."""
         is_lent: bool | None = self._service.runner.handle(LentAsked(entry.job.ref))
         if is_lent is not None and is_lent != entry.kept.is_borrowed:
-            self.queues.keep(entry.key, is_borrowed=is_lent)
-            self.queues.runs_borrowed(entry.key, is_borrowed=is_lent)
+            self.queues.correct_borrowed(entry.key, is_borrowed=is_lent)
 
     def _has_cells(self, job: JobRef) -> bool:
         with self._service.runner.look() as machine:

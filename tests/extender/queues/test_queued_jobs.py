@@ -75,7 +75,7 @@ class Case:
 
     def running(self, *, is_borrowed: bool = False) -> "Case":
         self.seen(HELD)
-        self.queues.let_go(KEY, 1.0, is_borrowed=is_borrowed, due_s=1.0)
+        self.queues.let_go(KEY, 1.0, is_borrowed=is_borrowed)
         self.write()
         self.seen(LET_GO)
         self.queues.progressed({KEY: ALL_PLACED}, 2.0)
@@ -95,7 +95,7 @@ def test_a_job_that_is_held_waits() -> None:
 def test_a_job_is_let_go_once_its_cells_are_held() -> None:
     case = Case()
     case.seen(HELD)
-    case.queues.let_go(KEY, 1.0, is_borrowed=True, due_s=None)
+    case.queues.let_go(KEY, 1.0, is_borrowed=True)
     (action,) = case.write()
     assert (action.change, action.kept.is_let_go, action.kept.is_borrowed, action.kept.since_s) == (
         Change.LET_GO,
@@ -256,7 +256,7 @@ def test_a_new_job_that_nobody_held_back_is_held_back() -> None:
 def test_a_refused_write_is_tried_again_later_each_time() -> None:
     case = Case()
     case.seen(HELD)
-    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=None)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False)
     assert changes(case.write(1.0, error="busy")) == [Change.LET_GO]
     assert case.write(1.5) == []
     assert changes(case.write(2.0, error="busy")) == [Change.LET_GO]
@@ -267,7 +267,7 @@ def test_a_refused_write_is_tried_again_later_each_time() -> None:
 def test_a_later_decision_takes_the_place_of_a_write_that_was_refused() -> None:
     case = Case()
     case.seen(HELD)
-    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=None)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False)
     (first,) = case.queues.take_actions(1.0, 1)
     case.queues.call_back(KEY, "", 2.0)
     case.queues.wrote(first, "busy", 2.0)
@@ -277,7 +277,7 @@ def test_a_later_decision_takes_the_place_of_a_write_that_was_refused() -> None:
 def test_one_write_of_a_job_is_under_way_at_a_time() -> None:
     case = Case()
     case.seen(HELD)
-    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=None)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False)
     (first,) = case.queues.take_actions(1.0, 1)
     case.queues.call_back(KEY, "", 2.0)
     assert case.queues.take_actions(2.0, 10) == []
@@ -288,7 +288,7 @@ def test_one_write_of_a_job_is_under_way_at_a_time() -> None:
 def test_an_older_state_is_no_news_whatever_the_clock_says() -> None:
     case = Case()
     case.seen(HELD, Kept(version=1, since_s=1000.0))
-    case.queues.let_go(KEY, 990.0, is_borrowed=False, due_s=None)
+    case.queues.let_go(KEY, 990.0, is_borrowed=False)
     case.write()
     case.seen(HELD, Kept(version=1, since_s=1000.0), now=990.5)
     assert (case.life, changes(case.write())) == (Life.STARTING, [Change.KEEP])
@@ -297,7 +297,7 @@ def test_an_older_state_is_no_news_whatever_the_clock_says() -> None:
 def test_a_job_without_a_pod_that_has_a_node_is_called_back_after_its_time() -> None:
     case = Case(start_s=600.0)
     case.seen(HELD)
-    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False)
     nothing = {KEY: HoldState(slot_count=1, held_count=1, placed_count=0, bound_count=0)}
     assert (case.queues.progressed(nothing, 600.0), case.queues.progressed(nothing, 601.0)) == ({}, {KEY: LATE})
 
@@ -305,7 +305,7 @@ def test_a_job_without_a_pod_that_has_a_node_is_called_back_after_its_time() -> 
 def test_a_job_with_pods_without_cells_has_all_the_time_for_those_with_cells() -> None:
     case = Case(start_s=600.0)
     case.seen(HELD, unit=replace(UNIT, may_take_time=True))
-    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False)
     nothing = {KEY: HoldState(slot_count=1, held_count=1, placed_count=0, bound_count=0)}
     assert case.queues.progressed(nothing, 9999.0) == {}
 
@@ -313,7 +313,7 @@ def test_a_job_with_pods_without_cells_has_all_the_time_for_those_with_cells() -
 def test_a_job_some_of_whose_pods_have_nodes_has_all_the_time_for_the_others() -> None:
     case = Case(start_s=600.0)
     case.seen(HELD)
-    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False)
     some = HoldState(slot_count=2, held_count=1, placed_count=1, bound_count=1)
     assert case.queues.progressed({KEY: some}, 9999.0) == {}
 
@@ -324,7 +324,7 @@ def test_a_job_on_lent_cells_gives_them_back_where_some_of_its_pods_never_come(
 ) -> None:
     case = Case(start_s=600.0)
     case.seen(HELD, unit=replace(UNIT, spec=PodSpec("vc", priority, 8, GroupSpec(KEY, (MemberSpec(2, 8),)))))
-    case.queues.let_go(KEY, 1.0, is_borrowed=is_borrowed, due_s=None)
+    case.queues.let_go(KEY, 1.0, is_borrowed=is_borrowed)
     some = {KEY: HoldState(slot_count=2, held_count=1, placed_count=1, bound_count=1)}
     both = {KEY: HoldState(slot_count=2, held_count=0, placed_count=2, bound_count=2)}
     assert (case.queues.progressed(some, 2.0), case.queues.progressed(some, 601.0)) == ({}, {})
@@ -346,7 +346,7 @@ def test_a_job_that_grows_while_it_runs_is_called_back() -> None:
 def test_a_job_that_shrinks_and_grows_again_to_its_size_goes_on() -> None:
     case = Case()
     case.seen(HELD, unit=LARGER)
-    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False)
     case.write()
     for unit in (UNIT, LARGER):
         case.seen(LET_GO, unit=unit)
@@ -492,7 +492,7 @@ def test_a_job_is_let_go_once_more_for_pods_that_came_with_its_gate_later() -> N
     case.seen(HELD)
     case.queues.pods_are_gated(KEY)
     assert case.write() == []
-    case.queues.let_go(KEY, 1.0, is_borrowed=False, due_s=1.0)
+    case.queues.let_go(KEY, 1.0, is_borrowed=False)
     assert [action.change for action in case.write()] == [Change.LET_GO]
     case.queues.pods_are_gated(KEY)
     assert [action.change for action in case.write()] == [Change.LET_GO]
