@@ -151,10 +151,10 @@ class History:
             queues.wrote(action, "404", self.now)
             return
         course.kept = action.kept
-        if action.change is Change.LET_GO and (course.state is not JobState.LET_GO or not course.has_pods):
+        if action.change is Change.RESUME and (course.state is not JobState.LET_GO or not course.has_pods):
             assert course.state is not JobState.LEAVING or course.has_pods, course
             self._let_go(course)
-        elif action.change is Change.CALL_BACK and course.state is JobState.LET_GO:
+        elif action.change is Change.SUSPEND and course.state is JobState.LET_GO:
             self._suspend(course)
         queues.wrote(action, "", self.now)
         self.replica.see(course, self.now)
@@ -259,7 +259,7 @@ class History:
     def _lose(self, course: Course) -> None:
         self.log.append(f"{self.now} fails {course.key}")
         self._called_back(course.key)
-        self.replica.queues.call_back(course.key, "", self.now)
+        self.replica.queues.suspend(course.key, "", self.now)
 
     def _called_back(self, key: str) -> None:
         assert key in self.live.pods, f"{key} has no cells"
@@ -408,7 +408,7 @@ class History:
                 self._let_go(course)
                 self.replica.runs_on(course)
             else:
-                queues.call_back(course.key, "", self.now)
+                queues.suspend(course.key, "", self.now)
 
     def _finish_calls(self) -> None:
         for number, action in list(self.writing.items()):

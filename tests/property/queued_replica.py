@@ -113,7 +113,7 @@ class Replica:
         if tree is not None:
             for key, quota in drained(usage_of(tree, self.queues), running_in(tree, self.queues, now)).items():
                 call_back(key)
-                self.queues.call_back(key, quota, now)
+                self.queues.suspend(key, quota, now)
                 self.queues.lost_turn(key)
         orders = self.queues.turn(now, live)
         while self.queues.is_cut:
@@ -121,12 +121,12 @@ class Replica:
             orders += self.queues.turn(now, live)
         for order in orders:
             if isinstance(order, Start):
-                self.queues.let_go(order.key, now, is_borrowed=order.is_borrowed)
+                self.queues.resume(order.key, now, is_borrowed=order.is_borrowed)
             elif isinstance(order, Upgrade):
                 self.queues.own(order.key)
             elif isinstance(order, Stop):
                 call_back(order.key)
-                self.queues.call_back(order.key, order.winner, now)
+                self.queues.suspend(order.key, order.winner, now)
         return orders
 
     def actions(self, now: float) -> list[Action]:

@@ -110,24 +110,24 @@ class JobCaller:
         has_gates = kind is not None and kind.has_gates
         pods = self._pods_of(action) if has_gates else []
         match action.change:
-            case Change.LET_GO:
+            case Change.RESUME:
                 lifted = [gates.remove_gate(pod.namespace, pod.name, pod.uid) for pod in pods]
                 return [*table.resume(job, annotations), *lifted]
-            case Change.CALL_BACK:
+            case Change.SUSPEND:
                 removed = [gates.delete_pod(pod.namespace, pod.name, pod.uid) for pod in pods]
                 return [*table.suspend(job, annotations), *removed]
-            case Change.KEEP:
+            case Change.NOTE:
                 return list(table.annotate(job, annotations))
 
     def _gang_writes(self, action: Action, annotations: dict[str, str]) -> list[Write]:
         """The same for a gang of plain pods: its state is on each pod, and goes with it."""
         pods = [(pod.namespace, pod.name, pod.uid) for pod in self._pods_of(action)]
         match action.change:
-            case Change.LET_GO:
+            case Change.RESUME:
                 return [gangs.remove_gate(*pod, action.job, annotations) for pod in pods]
-            case Change.CALL_BACK:
+            case Change.SUSPEND:
                 return [gates.delete_pod(*pod) for pod in pods]
-            case Change.KEEP:
+            case Change.NOTE:
                 return [gangs.annotate(*pod, annotations) for pod in pods]
 
     def _write(self, write: Write) -> None:
@@ -147,13 +147,13 @@ class JobCaller:
                 raise
 
 
-def is_let_go(job: Job, state: Kept) -> bool:
+def should_resume(job: Job, state: Kept) -> bool:
     """Is a job that waits let go where queues are off?"""
-    was_called_back = state.since_s > 0 and not state.is_let_go
-    return not state.is_aside and (was_called_back or is_marked_held(job.annotations))
+    was_suspended = state.since_s > 0 and not state.is_let_go
+    return not state.is_aside and (was_suspended or is_marked_held(job.annotations))
 
 
-class LettingGo:
+class Resuming:
     """See the module. A call that was refused is made again, later each time. Not thread-safe."""
 
     def __init__(self, prover: Prover) -> None:
@@ -169,8 +169,8 @@ class LettingGo:
             if job.state is not JobState.HELD or (refused is not None and refused.at_s > now):
                 continue
             state = read_kept(job.annotations, job.ref.uid, self._prover)
-            if is_let_go(job, state):
-                found.append(Action(job.ref, Change.LET_GO, state.followed_by(is_let_go=True, since_s=now)))
+            if should_resume(job, state):
+                found.append(Action(job.ref, Change.RESUME, state.followed_by(is_let_go=True, since_s=now)))
                 if len(found) == limit:
                     break
         return found
@@ -305,7 +305,7 @@ class QueueController:
         self._objects = OptionalKinds(kube, metrics, OBJECT_KINDS, self.publisher, "queues")
         self.quotas = WatchedTree(self._wake.set, self._tell_tree)
         self._trees = OptionalKinds(kube, metrics, (TREES,), self.quotas, "quotas")
-        self._letting_go = LettingGo(prover)
+        self._resuming = Resuming(prover)
         self._queue_objects = QueueObjects()
         self._mistakes: deque[tuple[QueueItem, str]] = deque()
         self._caller = JobCaller(kube, prover, self._pods_of, self._answered)
@@ -464,12 +464,12 @@ class QueueController:
         """Nobody waits for a turn where queues are off."""
         now = self._now()
         while self._answers:
-            self._letting_go.answered(*self._answers.popleft(), now)
+            self._resuming.answered(*self._answers.popleft(), now)
             self._under_way -= 1
         if self._under_way or not self._service.is_ready:
             return
         self.publisher.sweep(self._service.machine.term, lambda: None)
-        for action in self._letting_go.due(self.jobs.everything().values(), now, CALLS):
+        for action in self._resuming.due(self.jobs.everything().values(), now, CALLS):
             self._under_way += 1
             self._caller.call(action, self._may_write)
 
@@ -524,10 +524,10 @@ class QueueController:
         name, is_gang = action.job.job_name, action.job.kind == gang_kind.KIND
         with self._service.runner.look() as machine:
             pods = machine.cache.jobs.pods_of(name)
-        if action.change is not Change.CALL_BACK:
+        if action.change is not Change.SUSPEND:
             return [record.named for record in pods]
         if is_gang:
-            self.gangs.called_back(name)
+            self.gangs.suspended(name)
         may_go = not is_gang or action.kept.is_borrowed  # pods that nobody makes anew stay, unless they said so
         started = (one for one in pods if gates.GATE not in one.seen.gates)
         return [one.named for one in started if may_go or one.seen.owner is not None]
@@ -567,7 +567,7 @@ class QueueLender:
             if turns is not None:
                 self._desk.outside[hold.key] = Claimed(hold, tuple(jobs))
                 for job in jobs:
-                    turns.give_way(job.key, hold.key)
+                    turns.reclaim_for(job.key, hold.key)
         self._desk.wake()
 
     def forget_others(self, keys: Collection[str]) -> None:

@@ -289,7 +289,7 @@ class LiveTurn:
         """
         self._claims.renew()
         for key, winner in stops.items():
-            self._give_way(key, winner)
+            self._stop_for(key, winner)
         self._table.shares.advance(self._now)
         self._claims.drop_settled()
         if is_new:
@@ -306,7 +306,7 @@ class LiveTurn:
         self._claimants.give_all()
         return is_done
 
-    def _give_way(self, key: str, winner: str) -> None:
+    def _stop_for(self, key: str, winner: str) -> None:
         """A unit has lost its place in its own schedule. Either may be gone meanwhile, if the turn was cut."""
         entry = self._table.entries.get(key)
         if entry is not None and entry.life.has_cells:

@@ -41,9 +41,9 @@ LEAVE_S = 60.0
 class Change(Enum):
     """What is to be written onto a job object, together with the state that is kept there."""
 
-    LET_GO = "let go"
-    CALL_BACK = "call back"
-    KEEP = "keep"  # the state alone
+    RESUME = "resume"
+    SUSPEND = "suspend"
+    NOTE = "note"  # the state alone
 
 
 class Action(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ class QueuedJobs(Queues):
         elif kept.version >= entry.kept.version:
             self._again(entry, replace(job, roles=()), unit, problem, now, has_cells=has_cells)
         elif entry.wanted is None and entry.written is None:
-            self._want(entry, Change.KEEP)  # somebody has taken away what is kept; news count again once it is there
+            self._want(entry, Change.NOTE)  # somebody has taken away what is kept; news count again once it is there
 
     def job_gone(self, job: JobRef, now: float) -> None:
         """A job was deleted."""
@@ -188,7 +188,7 @@ class QueuedJobs(Queues):
                 back[key] = LATE
         return back
 
-    def left(self, key: str, now: float) -> None:
+    def requeue(self, key: str, now: float) -> None:
         """A job that was to leave has no pods with cells any more: it waits at its old place."""
         entry = self.entries[key]
         self.evicted(key, now)
@@ -201,7 +201,7 @@ class QueuedJobs(Queues):
         """Pods of a job wait at its gate. They came after it was let go: it is let go once more."""
         entry = self.entries.get(key)
         if entry is not None and entry.life.has_cells and entry.written is None and entry.wanted is None:
-            self._want(entry, Change.LET_GO)
+            self._want(entry, Change.RESUME)
 
     def wrote(self, action: Action, error: str, now: float) -> None:
         """A call was carried out, or refused."""
@@ -225,7 +225,7 @@ class QueuedJobs(Queues):
 
     # Decisions
 
-    def let_go(self, key: str, now: float, *, is_borrowed: bool) -> None:
+    def resume(self, key: str, now: float, *, is_borrowed: bool) -> None:
         """Cells are held for a unit, perhaps for fewer of its pods: its job may go."""
         self.started(key, now, is_borrowed=is_borrowed)
         entry = self.entries[key]
@@ -233,9 +233,9 @@ class QueuedJobs(Queues):
             is_let_go=True, leaf_count=entry.unit.leaf_count, is_borrowed=is_borrowed, since_s=now, due_s=self.due(key),
             attempts=entry.kept.attempts + 1, evicted_for="", promised_s=entry.promised_s,
         )  # fmt: skip
-        self._go_to(entry, entry.life, kept, Change.LET_GO, now)  # the same turn may have told it to leave
+        self._go_to(entry, entry.life, kept, Change.RESUME, now)  # the same turn may have told it to leave
 
-    def call_back(self, key: str, winner: str, now: float, since_s: float | None = None) -> None:
+    def suspend(self, key: str, winner: str, now: float, since_s: float | None = None) -> None:
         """A job waits again: its cells are gone, perhaps to another one. An earlier term decided it at `since_s`."""
         entry = self.entries[key]
         self.leaving(key, winner, entry.kept.since_s, now if since_s is None else None)
@@ -247,7 +247,7 @@ class QueuedJobs(Queues):
         kept = entry.kept.followed_by(
             is_let_go=False, since_s=since_s or now, evicted_for=evicted_for, late=late, returned=entry.returned
         )
-        self._go_to(entry, Life.LEAVING, kept, Change.CALL_BACK, now)
+        self._go_to(entry, Life.LEAVING, kept, Change.SUSPEND, now)
 
     def own(self, key: str) -> None:
         """A unit owns the cells that it had borrowed."""
@@ -266,7 +266,7 @@ class QueuedJobs(Queues):
         """Another state is to be kept: a place, or that its owner holds it back."""
         entry = self.entries[key]
         entry.kept = entry.kept.followed_by(**changes)
-        self._want(entry, entry.wanted or Change.KEEP)
+        self._want(entry, entry.wanted or Change.NOTE)
 
     def shrink(self, unit: Unit, own: tuple[int, ...] = ()) -> None:
         """A job has given cells back, see `shrunk`: if it asks for more again, it waits for its turn."""
@@ -329,7 +329,7 @@ class QueuedJobs(Queues):
             entry.life, entry.since_s = (Life.RUNNING if has_cells else Life.STARTING), kept.since_s or now
         elif entry.job.state is not JobState.HELD or has_cells:
             self.started(key, now, is_borrowed=True)
-            self.call_back(key, kept.evicted_for, now, kept.since_s if kept.evicted_for else None)
+            self.suspend(key, kept.evicted_for, now, kept.since_s if kept.evicted_for else None)
         elif kept.is_let_go:
             self.keep(key, is_let_go=False)  # somebody else suspended it
 
@@ -347,18 +347,18 @@ class QueuedJobs(Queues):
             self._release(entry, is_marked=had is not None or is_marked_held(job.annotations))
             return
         if entry.life is Life.LEAVING and job.state is JobState.HELD and not has_cells:
-            self.left(entry.key, now)
+            self.requeue(entry.key, now)
         elif entry.life in (Life.WAITING, Life.LEAVING) and job.state is JobState.LET_GO:
             if entry.kept.is_suspended:
                 self.keep(entry.key, is_suspended=False)
                 self.held(entry.key, entry.kept.is_aside)
-            self._want(entry, Change.CALL_BACK)  # somebody else resumed it
+            self._want(entry, Change.SUSPEND)  # somebody else resumed it
         elif entry.life.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
             self._take_owners_word(entry)
             self.held(entry.key, entry.kept.is_aside)
-            self.call_back(entry.key, "", now)  # somebody else suspended it
+            self.suspend(entry.key, "", now)  # somebody else suspended it
         elif entry.life.has_cells and (_has_grown(entry, entry.asks) or (had is not None and had.vc != entry.asks.vc)):
-            self.call_back(entry.key, GROWN, now)
+            self.suspend(entry.key, GROWN, now)
 
     def _take_owners_word(self, entry: JobRecord) -> None:
         """Note that the owner of a job has suspended or resumed it: hived writes its own state in the same call."""
@@ -370,7 +370,7 @@ class QueuedJobs(Queues):
     def _release(self, entry: JobRecord, *, is_marked: bool) -> None:
         """Let a job go that is in no queue, if hived holds it: it was marked at its creation, or has been a unit."""
         if is_marked and not entry.problem and entry.job.state is JobState.HELD and entry.written is None:
-            self._want(entry, Change.LET_GO)
+            self._want(entry, Change.RESUME)
 
     def _asks_for(self, entry: JobRecord, unit: Unit | None, now: float) -> None:
         entry.asks = unit

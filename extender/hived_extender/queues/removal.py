@@ -6,7 +6,7 @@ from typing import Any
 from hived_config.loader import Configuration
 from hived_extender.jobs.quotas.tree import QuotaTree
 from hived_extender.kube.clocks import wall_s
-from hived_extender.queues.controller import QueueController, is_let_go
+from hived_extender.queues.controller import QueueController, should_resume
 from hived_extender.queues.queued_jobs import JobRecord
 from hived_extender.queues.table import Life
 from hived_extender.queues.tree_use import MOST_NAMED, lowered_by
@@ -15,7 +15,7 @@ LOCK_S = 1.0
 """How long a turn is waited for: the API server waits for a review, and somebody for a plan."""
 
 UNKNOWN = "which jobs wait in queues is not known at the moment: see hived get queue --jobs"
-LET_GO = "queues are switched off: these jobs that wait are let go at once, whether or not there are cells"
+RESUMED = "queues are switched off: these jobs that wait are let go at once, whether or not there are cells"
 STAYS = (
     "queues are switched off: these jobs that wait stay suspended, as their authors or hived hold have them, and hived "
     "lists them no more; spec.suspend: false starts one"
@@ -34,8 +34,8 @@ def without_queues(desk: QueueController, new: Configuration) -> list[str]:
         if new.rules.queueing.is_enabled:
             lost = [entry for entry in waiting if entry.asks and entry.asks.vc not in new.cluster.virtual_clusters]
             return _named(lost, VC_GOES)
-        freed = {entry.key: entry for entry in waiting if is_let_go(entry.job, entry.kept)}
-        return _named(freed.values(), LET_GO) + _named((one for one in waiting if one.key not in freed), STAYS)
+        freed = {entry.key: entry for entry in waiting if should_resume(entry.job, entry.kept)}
+        return _named(freed.values(), RESUMED) + _named((one for one in waiting if one.key not in freed), STAYS)
 
     return _of_waiting(desk, told)
 

@@ -117,25 +117,25 @@ class KnownQueues:
 log = logging.getLogger(__name__)
 
 
-class CallingBack:
+class Suspending:
     """See the module."""
 
     def __init__(self, service: Service, queues: QueuedJobs, events: JobEvents, now: Callable[[], float]) -> None:
         self._service, self._queues, self._events, self._now = service, queues, events, now
 
     def reclaim(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
-        """As `call_back`; it counts as one whose cells others are due."""
+        """As `suspend`; it counts as one whose cells others are due."""
         self._service.metrics.queue_reclaimed.labels(self._queues.queue_of(key)).inc()
-        self.call_back(key, winner, loses_turn=loses_turn)
+        self.suspend(key, winner, loses_turn=loses_turn)
 
-    def call_back(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
+    def suspend(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
         """A job gives its cells back: its pods are to end, and new ones get none."""
-        self._queues.call_back(key, winner, self._now())
+        self._queues.suspend(key, winner, self._now())
         if loses_turn:
             self._queues.lost_turn(key)
-        self.called_back(self._queues.entries[key])
+        self.tell_suspended(self._queues.entries[key])
 
-    def called_back(self, entry: JobRecord) -> None:
+    def tell_suspended(self, entry: JobRecord) -> None:
         """It is noted already, as somebody has changed the job."""
         job = entry.job.ref
         if entry.kept.is_suspended:
@@ -146,13 +146,13 @@ class CallingBack:
         self.bar(job)
         self.put(HoldDropped(job.key))
 
-    def lose(self, key: str, winner: str) -> None:
+    def lose_cells(self, key: str, winner: str) -> None:
         """A job has lost its cells, with `LATE` as it made no pod: then those behind it go first."""
-        self.call_back(key, winner, loses_turn=winner == LATE)
+        self.suspend(key, winner, loses_turn=winner == LATE)
         if winner == LATE:
             self._queues.move(key, BACK)
 
-    def see_off(self) -> None:
+    def requeue_gone(self) -> None:
         """Jobs wait again once their pods are gone, and these are evicted where nobody else makes them leave."""
         for entry, has_failed in self._queues.still_leaving(self._now()):
             with self._service.runner.look() as machine:
@@ -162,7 +162,7 @@ class CallingBack:
                 groups = dict.fromkeys(request.spec.group.name for request in left)
                 self.put(GroupsEvicted(tuple(groups), entry.kept.evicted_for))
             elif not pods and (has_failed or entry.is_suspended):
-                self._queues.left(entry.key, self._now())
+                self._queues.requeue(entry.key, self._now())
 
     def bar(self, job: JobRef) -> None:
         """Have the pods of a job wait until its turn: its owner may have let it go."""
@@ -301,7 +301,7 @@ class Turns:
         self.rules = self._configured = rules_of(queueing, tree, self._cluster)
         self.queues.told_rules(self.rules, self._new_ledger)
         self.use = TreeUse(tree, self.queues, shared.now)
-        self._back = CallingBack(service, self.queues, shared.events, shared.now)
+        self._suspending = Suspending(service, self.queues, shared.events, shared.now)
         self._publisher = shared.publisher
         self._records = Records(shared.publisher, () if tree is None else tree.quotas)
         self._inactive: frozenset[tuple[str, str]] = frozenset()
@@ -365,12 +365,12 @@ class Turns:
         entry = self.queues.entries.get(job.ref.key)  # none for a job that is over
         if entry is not None:
             entry.spec, entry.is_too_large = (None if seen.need is None else seen.need.spec), is_too_large
-        self._back.bar(job.ref)
+        self._suspending.bar(job.ref)
         self._shrinking.seen(job.ref.key)
         if had_cells and seen.need is None and not seen.problem:
-            self._back.put(HoldDropped(job.ref.key))  # no pod of it needs cells any more
+            self._suspending.put(HoldDropped(job.ref.key))  # no pod of it needs cells any more
         if had_cells and entry is not None and entry.asks is not None and not entry.life.has_cells:
-            self._back.called_back(entry)
+            self._suspending.tell_suspended(entry)
         if is_new and unit is not None and entry is not None:
             self._hold_again(entry, unit, has_cells=has_cells)
             if entry.life is Life.LEAVING and not newest.version:
@@ -388,7 +388,7 @@ class Turns:
             self.queues.held(job.ref.key, True)
         if job.state.is_over:
             self._events.gone(job.ref.key)
-            self._back.put(HoldDropped(job.ref.key))
+            self._suspending.put(HoldDropped(job.ref.key))
 
     def wrote(self, action: Action, error: str) -> None:
         """A call on a job was made, or refused."""
@@ -398,7 +398,7 @@ class Turns:
         """See how far the pods of jobs with cells have come, and what goes on beside the queues. Cost O(groups)."""
         states: Mapping[str, HoldState] = self._service.runner.handle(HoldsLookedAt())
         for key, winner in self.queues.progressed(states, self._now()).items():
-            self._back.lose(key, winner)
+            self._suspending.lose_cells(key, winner)
         with self._service.runner.look() as machine:
             core, jobs = machine.cache.core, machine.cache.jobs
             lent_left = machine.cache.nodes.residents.lent_left
@@ -424,7 +424,7 @@ class Turns:
         if self._lent_left != lent_left:
             self._lent_left = lent_left
             self.queues.room_made(has_own=True)
-        self._back.see_off()
+        self._suspending.requeue_gone()
 
     def _other_use(self, quotas: QuotaBound, core: Core | None) -> tuple[OtherUse, ...] | None:
         """The use of quotas by all pods beyond the requests of units with cells; None if nothing has changed."""
@@ -462,8 +462,8 @@ class Turns:
         others = {} if goes_on is None else goes_on.queues.entries
         for name, job in self._names.items():
             if job.key not in others:
-                self._back.put(JobsBarred(freed=(name,)))
-                self._back.put(HoldDropped(job.key))
+                self._suspending.put(JobsBarred(freed=(name,)))
+                self._suspending.put(HoldDropped(job.key))
 
     # Questions
 
@@ -477,7 +477,7 @@ class Turns:
         """Decide whose turn it is, and note what is to be done about it."""
         now = self._now()
         for key, quota in self.use.drained().items():
-            self._back.reclaim(key, f"others, as quota {quota} was lowered below its use", loses_turn=True)
+            self._suspending.reclaim(key, f"others, as quota {quota} was lowered below its use", loses_turn=True)
         if now - self._asked_all_s >= ASK_ALL_S:
             self._asked_all_s = now
             self.queues.room_made(has_own=True)
@@ -485,26 +485,26 @@ class Turns:
             match order:
                 case Start(key=key, is_borrowed=is_borrowed):
                     self._service.metrics.queue_admitted.labels(self.queues.queue_of(key)).inc()
-                    self.queues.let_go(key, now, is_borrowed=is_borrowed)
+                    self.queues.resume(key, now, is_borrowed=is_borrowed)
                     job = self.queues.entries[key].job.ref
                     self._events.dequeued(job, self.queues.queue_of(key), now, is_borrowed=is_borrowed)
                 case Upgrade(key=key):
                     self.queues.own(key)
                     self._events.upgraded(self.queues.entries[key].job.ref, now)
                 case Stop(key=key, winner=winner):
-                    self._back.reclaim(key, MOVES if winner == key else winner)
+                    self._suspending.reclaim(key, MOVES if winner == key else winner)
                 case Evict(groups=groups, winner=winner):
-                    self._back.put(GroupsEvicted(groups, winner))
+                    self._suspending.put(GroupsEvicted(groups, winner))
 
     def lent(self) -> Lent:
         """The jobs on borrowed cells."""
         return self.room.lent(self.queues.lent(self._now()))
 
-    def give_way(self, key: str, winner: str) -> None:
+    def reclaim_for(self, key: str, winner: str) -> None:
         """A job on borrowed cells leaves for guaranteed work of no queue."""
         entry = self.queues.entries.get(key)
         if entry is not None and entry.life.has_cells:
-            self._back.reclaim(key, winner)
+            self._suspending.reclaim(key, winner)
 
     def take_actions(self, limit: int) -> list[Action]:
         """The calls on jobs that are due."""
@@ -523,10 +523,10 @@ class Turns:
         self._names.pop(name, None)
         self._names_changed += 1
         self._events.gone(job.key)
-        self._back.put(JobsBarred(freed=(name,)))  # a later job of the name may be in no queue
+        self._suspending.put(JobsBarred(freed=(name,)))  # a later job of the name may be in no queue
         self._refs.pop(job.key, None)
         self.queues.job_gone(job, now)
-        self._back.put(HoldDropped(job.key))
+        self._suspending.put(HoldDropped(job.key))
 
     def _kept(self, job: Job, entry: JobRecord | None, earlier: "Turns | None") -> Kept:
         """The state that is kept on a job. Its owner may write an older one again, which an earlier term knows better.
@@ -549,7 +549,7 @@ class Turns:
             found = self.room.hold_again(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)))
             if not has_cells and not isinstance(found, HeldBind):
                 if entry.job.comes_back:
-                    self._back.call_back(unit.key, "")
+                    self._suspending.suspend(unit.key, "")
                 else:
                     self.queues.job_seen(entry.job, None, entry.kept, self._now())  # until it has cells as in no queue
                 return

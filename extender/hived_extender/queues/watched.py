@@ -340,7 +340,7 @@ class WatchedGangs:
         self._gangs: dict[str, JobName] = {}  # by the uid of the pod
         self._changed: dict[JobName, None] = {}
         self._known: dict[JobName, Job] = {}
-        self._called_back: dict[JobName, float] = {}  # until when they may have no pods
+        self._suspended: dict[JobName, float] = {}  # until when they may have no pods
         self._read_at = 0.0
 
     # Told by the watch of pods
@@ -379,24 +379,24 @@ class WatchedGangs:
 
     # For the desk
 
-    def called_back(self, gang: JobName) -> None:
+    def suspended(self, gang: JobName) -> None:
         """The pods of a gang are being deleted, so that they come back with the gate."""
         with self._lock:
-            self._called_back[gang] = self._clock() + COMES_BACK_S
+            self._suspended[gang] = self._clock() + COMES_BACK_S
 
     def look(self) -> None:
         """Hand over the gangs that have changed. Cost O(their pods)."""
         now = self._clock()
         with self._lock:
             changed, self._changed = self._changed, {}
-            for gang in [each for each, until in self._called_back.items() if until <= now]:
-                del self._called_back[gang]
+            for gang in [each for each, until in self._suspended.items() if until <= now]:
+                del self._suspended[gang]
                 changed[gang] = None
             if now >= self._read_at + AGAIN_S:
                 self._read_at = now
                 changed |= dict.fromkeys(gang for gang in self._pods if self._jobs.has_problem(gang))
             found = {gang: list(self._pods.get(gang, {}).values()) for gang in changed}
-            waits = {gang for gang in changed if gang in self._called_back}
+            waits = {gang for gang in changed if gang in self._suspended}
         for gang, pods in found.items():
             self._hand_over(gang, pods, is_awaited=gang in waits)
 
@@ -436,7 +436,7 @@ class WatchedGangs:
         if job is not None and job.comes_back:
             self._known[gang] = job
         with self._lock:
-            self._called_back.pop(gang, None)
+            self._suspended.pop(gang, None)
         return job
 
 

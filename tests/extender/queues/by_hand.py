@@ -116,7 +116,7 @@ class QueuesByHand:
         self.turns.follow_pods()
         self.turns.take_turn()
         for action in self.turns.take_actions(64):
-            is_refused = action.change is Change.CALL_BACK and action.job.name in self.unwritable
+            is_refused = action.change is Change.SUSPEND and action.job.name in self.unwritable
             if not is_refused:
                 self._write(action)
             self.turns.wrote(action, "annotations are too long" if is_refused else "")
@@ -174,9 +174,9 @@ class QueuesByHand:
         if seen is None:
             return
         state = seen.job.state
-        if action.change is Change.LET_GO:
+        if action.change is Change.RESUME:
             state = JobState.LET_GO
-        elif action.change is Change.CALL_BACK:
+        elif action.change is Change.SUSPEND:
             state = JobState.HELD
             if name not in self.deaf:
                 self.delete_pods(name)

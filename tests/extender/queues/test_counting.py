@@ -51,7 +51,7 @@ def test_a_job_that_was_called_back_waits_since_then() -> None:
 def test_a_job_with_cells_counts_what_it_uses_and_waits_no_more() -> None:
     queues = Counted(one=300.0, two=200.0)
     for key, is_borrowed in zip(list(queues.entries), (True, False), strict=True):
-        queues.let_go(key, NOW_S, is_borrowed=is_borrowed)
+        queues.resume(key, NOW_S, is_borrowed=is_borrowed)
     found = count(queues)["root/vc"]
     assert (found.waiting, found.running, found.borrowed, found.oldest_s) == (0, 2, 1, None)
     assert found.used == {"nvidia.com/gpu": 16.0}
@@ -60,13 +60,13 @@ def test_a_job_with_cells_counts_what_it_uses_and_waits_no_more() -> None:
 def test_a_job_whose_turn_has_come_has_borrowed_nothing() -> None:
     queues = Counted(["one"], one=300.0, two=200.0)
     for key in queues.entries:
-        queues.let_go(key, NOW_S, is_borrowed=True)
+        queues.resume(key, NOW_S, is_borrowed=True)
     assert count(queues)["root/vc"].borrowed == 1
 
 
 def test_prometheus_gets_each_job_in_one_state() -> None:
     queues = Counted(one=300.0, two=200.0, three=400.0)
-    queues.let_go(next(iter(queues.entries)), NOW_S, is_borrowed=True)
+    queues.resume(next(iter(queues.entries)), NOW_S, is_borrowed=True)
     metrics = Metrics()
     metrics.observe_queues(lambda: gauges(queues, NOW_S))
     lines = metrics.text().decode().splitlines()

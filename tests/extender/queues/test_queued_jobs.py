@@ -75,7 +75,7 @@ class Case:
 
     def running(self, *, is_borrowed: bool = False) -> "Case":
         self.seen(HELD)
-        self.queues.let_go(KEY, 1.0, is_borrowed=is_borrowed)
+        self.queues.resume(KEY, 1.0, is_borrowed=is_borrowed)
         self.write()
         self.seen(LET_GO)
         self.queues.progressed({KEY: ALL_PLACED}, 2.0)
@@ -95,10 +95,10 @@ def test_a_job_that_is_held_waits() -> None:
 def test_a_job_is_let_go_once_its_cells_are_held() -> None:
     case = Case()
     case.seen(HELD)
-    case.queues.let_go(KEY, 1.0, is_borrowed=True)
+    case.queues.resume(KEY, 1.0, is_borrowed=True)
     (action,) = case.write()
     assert (action.change, action.kept.is_let_go, action.kept.is_borrowed, action.kept.since_s) == (
-        Change.LET_GO,
+        Change.RESUME,
         True,
         True,
         1.0,
@@ -125,10 +125,10 @@ def test_a_waiting_job_that_is_deleted_is_removed() -> None:
 
 def test_a_job_that_is_called_back_waits_again_once_its_pods_are_gone() -> None:
     case = Case().running()
-    case.queues.call_back(KEY, "Job/team/big", 5.0)
+    case.queues.suspend(KEY, "Job/team/big", 5.0)
     (action,) = case.write()
     found = action.change, action.kept.is_let_go, action.kept.since_s, action.kept.evicted_for
-    assert found == (Change.CALL_BACK, False, 5.0, "Job/team/big")
+    assert found == (Change.SUSPEND, False, 5.0, "Job/team/big")
     case.seen(LEAVING)
     assert "evicted" not in case.queues.names
     case.seen(HELD)
@@ -137,7 +137,7 @@ def test_a_job_that_is_called_back_waits_again_once_its_pods_are_gone() -> None:
 
 def test_no_name_of_another_namespace_is_kept_on_a_job_and_the_queues_know_the_winner_all_the_same() -> None:
     case = Case().running()
-    case.queues.call_back(KEY, "Job/secret/big/u-2", 5.0)
+    case.queues.suspend(KEY, "Job/secret/big/u-2", 5.0)
     (action,) = case.write()
     assert (action.kept.evicted_for, case.queues.winner) == ("job u-2", "Job/secret/big/u-2")
 
@@ -145,23 +145,23 @@ def test_no_name_of_another_namespace_is_kept_on_a_job_and_the_queues_know_the_w
 def test_news_of_a_job_without_what_is_kept_change_nothing_until_it_is_there_again() -> None:
     case = Case().running()
     case.seen(HELD, kept=Kept())
-    assert (case.life, changes(case.write())) == (Life.RUNNING, [Change.KEEP])
+    assert (case.life, changes(case.write())) == (Life.RUNNING, [Change.NOTE])
 
 
 def test_a_job_that_its_owner_resumes_is_held_back_again() -> None:
     case = Case()
     case.seen(HELD)
     case.seen(LET_GO)
-    assert changes(case.write()) == [Change.CALL_BACK]
+    assert changes(case.write()) == [Change.SUSPEND]
 
 
 def test_a_job_that_is_resumed_while_it_leaves_is_held_back_again() -> None:
     case = Case().running()
-    case.queues.call_back(KEY, "Job/team/big", 5.0)
+    case.queues.suspend(KEY, "Job/team/big", 5.0)
     case.write()
     case.seen(LEAVING)
     case.seen(LET_GO)
-    assert changes(case.write()) == [Change.CALL_BACK]
+    assert changes(case.write()) == [Change.SUSPEND]
     case.seen(HELD)
     assert case.life is Life.WAITING
 
@@ -169,7 +169,7 @@ def test_a_job_that_is_resumed_while_it_leaves_is_held_back_again() -> None:
 def test_a_job_that_its_owner_suspends_gives_its_cells_back() -> None:
     case = Case().running()
     case.seen(LEAVING)
-    assert (case.life, changes(case.write())) == (Life.LEAVING, [Change.CALL_BACK])
+    assert (case.life, changes(case.write())) == (Life.LEAVING, [Change.SUSPEND])
 
 
 def test_a_job_that_its_owner_suspends_stays_so_until_its_owner_resumes_it() -> None:
@@ -182,12 +182,12 @@ def test_a_job_that_its_owner_suspends_stays_so_until_its_owner_resumes_it() -> 
     assert (case.life, case.write()) == (Life.WAITING, [])
     case.seen(LET_GO)
     (action,) = case.write()
-    assert (action.change, action.kept.is_suspended) == (Change.CALL_BACK, False)
+    assert (action.change, action.kept.is_suspended) == (Change.SUSPEND, False)
 
 
 def test_a_job_that_hived_suspends_takes_its_turn_again() -> None:
     case = Case().running()
-    case.queues.call_back(KEY, "Job/team/big", 5.0)
+    case.queues.suspend(KEY, "Job/team/big", 5.0)
     case.write()
     case.seen(HELD)
     assert not case.queues.entries[KEY].kept.is_suspended
@@ -237,67 +237,67 @@ def test_a_job_that_ran_before_there_were_queues_is_left_alone() -> None:
 def test_a_job_that_was_called_back_or_comes_later_is_held_back_though_pods_of_it_have_cells(kept: Kept) -> None:
     case = Case()
     case.seen(LET_GO, kept, has_cells=True, is_first=bool(kept.version))
-    assert changes(case.write()) == [Change.CALL_BACK]
+    assert changes(case.write()) == [Change.SUSPEND]
 
 
 def test_a_job_that_its_owner_suspends_while_nobody_leads_is_let_go_no_more() -> None:
     case = Case()
     case.seen(HELD, Kept(version=2, is_let_go=True))
     (action,) = case.write()
-    assert (action.change, action.kept) == (Change.KEEP, Kept(version=3, is_suspended=True))
+    assert (action.change, action.kept) == (Change.NOTE, Kept(version=3, is_suspended=True))
 
 
 def test_a_new_job_that_nobody_held_back_is_held_back() -> None:
     case = Case()
     case.seen(LET_GO)
-    assert (case.life, changes(case.write())) == (Life.LEAVING, [Change.CALL_BACK])
+    assert (case.life, changes(case.write())) == (Life.LEAVING, [Change.SUSPEND])
 
 
 def test_a_refused_write_is_tried_again_later_each_time() -> None:
     case = Case()
     case.seen(HELD)
-    case.queues.let_go(KEY, 1.0, is_borrowed=False)
-    assert changes(case.write(1.0, error="busy")) == [Change.LET_GO]
+    case.queues.resume(KEY, 1.0, is_borrowed=False)
+    assert changes(case.write(1.0, error="busy")) == [Change.RESUME]
     assert case.write(1.5) == []
-    assert changes(case.write(2.0, error="busy")) == [Change.LET_GO]
+    assert changes(case.write(2.0, error="busy")) == [Change.RESUME]
     assert case.write(3.5) == []
-    assert changes(case.write(4.0)) == [Change.LET_GO]
+    assert changes(case.write(4.0)) == [Change.RESUME]
 
 
 def test_a_later_decision_takes_the_place_of_a_write_that_was_refused() -> None:
     case = Case()
     case.seen(HELD)
-    case.queues.let_go(KEY, 1.0, is_borrowed=False)
+    case.queues.resume(KEY, 1.0, is_borrowed=False)
     (first,) = case.queues.take_actions(1.0, 1)
-    case.queues.call_back(KEY, "", 2.0)
+    case.queues.suspend(KEY, "", 2.0)
     case.queues.wrote(first, "busy", 2.0)
-    assert changes(case.write(60.0)) == [Change.CALL_BACK]
+    assert changes(case.write(60.0)) == [Change.SUSPEND]
 
 
 def test_one_write_of_a_job_is_under_way_at_a_time() -> None:
     case = Case()
     case.seen(HELD)
-    case.queues.let_go(KEY, 1.0, is_borrowed=False)
+    case.queues.resume(KEY, 1.0, is_borrowed=False)
     (first,) = case.queues.take_actions(1.0, 1)
-    case.queues.call_back(KEY, "", 2.0)
+    case.queues.suspend(KEY, "", 2.0)
     assert case.queues.take_actions(2.0, 10) == []
     case.queues.wrote(first, "", 2.0)
-    assert changes(case.queues.take_actions(2.0, 10)) == [Change.CALL_BACK]
+    assert changes(case.queues.take_actions(2.0, 10)) == [Change.SUSPEND]
 
 
 def test_an_older_state_is_no_news_whatever_the_clock_says() -> None:
     case = Case()
     case.seen(HELD, Kept(version=1, since_s=1000.0))
-    case.queues.let_go(KEY, 990.0, is_borrowed=False)
+    case.queues.resume(KEY, 990.0, is_borrowed=False)
     case.write()
     case.seen(HELD, Kept(version=1, since_s=1000.0), now=990.5)
-    assert (case.life, changes(case.write())) == (Life.STARTING, [Change.KEEP])
+    assert (case.life, changes(case.write())) == (Life.STARTING, [Change.NOTE])
 
 
 def test_a_job_without_a_pod_that_has_a_node_is_called_back_after_its_time() -> None:
     case = Case(start_s=600.0)
     case.seen(HELD)
-    case.queues.let_go(KEY, 1.0, is_borrowed=False)
+    case.queues.resume(KEY, 1.0, is_borrowed=False)
     nothing = {KEY: HoldState(slot_count=1, held_count=1, placed_count=0, bound_count=0)}
     assert (case.queues.progressed(nothing, 600.0), case.queues.progressed(nothing, 601.0)) == ({}, {KEY: LATE})
 
@@ -305,7 +305,7 @@ def test_a_job_without_a_pod_that_has_a_node_is_called_back_after_its_time() -> 
 def test_a_job_with_pods_without_cells_has_all_the_time_for_those_with_cells() -> None:
     case = Case(start_s=600.0)
     case.seen(HELD, unit=replace(UNIT, may_take_time=True))
-    case.queues.let_go(KEY, 1.0, is_borrowed=False)
+    case.queues.resume(KEY, 1.0, is_borrowed=False)
     nothing = {KEY: HoldState(slot_count=1, held_count=1, placed_count=0, bound_count=0)}
     assert case.queues.progressed(nothing, 9999.0) == {}
 
@@ -313,7 +313,7 @@ def test_a_job_with_pods_without_cells_has_all_the_time_for_those_with_cells() -
 def test_a_job_some_of_whose_pods_have_nodes_has_all_the_time_for_the_others() -> None:
     case = Case(start_s=600.0)
     case.seen(HELD)
-    case.queues.let_go(KEY, 1.0, is_borrowed=False)
+    case.queues.resume(KEY, 1.0, is_borrowed=False)
     some = HoldState(slot_count=2, held_count=1, placed_count=1, bound_count=1)
     assert case.queues.progressed({KEY: some}, 9999.0) == {}
 
@@ -324,7 +324,7 @@ def test_a_job_on_lent_cells_gives_them_back_where_some_of_its_pods_never_come(
 ) -> None:
     case = Case(start_s=600.0)
     case.seen(HELD, unit=replace(UNIT, spec=PodSpec("vc", priority, 8, GroupSpec(KEY, (MemberSpec(2, 8),)))))
-    case.queues.let_go(KEY, 1.0, is_borrowed=is_borrowed)
+    case.queues.resume(KEY, 1.0, is_borrowed=is_borrowed)
     some = {KEY: HoldState(slot_count=2, held_count=1, placed_count=1, bound_count=1)}
     both = {KEY: HoldState(slot_count=2, held_count=0, placed_count=2, bound_count=2)}
     assert (case.queues.progressed(some, 2.0), case.queues.progressed(some, 601.0)) == ({}, {})
@@ -340,13 +340,13 @@ LARGER = replace(UNIT, spec=PodSpec("vc", 5, 8, GroupSpec(KEY, (MemberSpec(2, 8)
 def test_a_job_that_grows_while_it_runs_is_called_back() -> None:
     case = Case().running()
     case.seen(LET_GO, unit=LARGER)
-    assert changes(case.write()) == [Change.CALL_BACK]
+    assert changes(case.write()) == [Change.SUSPEND]
 
 
 def test_a_job_that_shrinks_and_grows_again_to_its_size_goes_on() -> None:
     case = Case()
     case.seen(HELD, unit=LARGER)
-    case.queues.let_go(KEY, 1.0, is_borrowed=False)
+    case.queues.resume(KEY, 1.0, is_borrowed=False)
     case.write()
     for unit in (UNIT, LARGER):
         case.seen(LET_GO, unit=unit)
@@ -362,30 +362,30 @@ def test_a_job_that_may_grow_by_itself_goes_on() -> None:
 def test_a_job_that_asks_another_virtual_cluster_while_it_runs_is_called_back() -> None:
     case = Case().running()
     case.seen(LET_GO, unit=replace(UNIT, spec=PodSpec("other", 5, 8, GroupSpec(KEY, (MemberSpec(1, 8),)))))
-    assert changes(case.write()) == [Change.CALL_BACK]
+    assert changes(case.write()) == [Change.SUSPEND]
 
 
 def test_a_new_leader_has_a_job_wait_at_its_old_place_that_was_let_go_long_ago_and_has_no_pods() -> None:
     case = Case(start_s=600.0)
     case.seen(LET_GO, Kept(version=2, is_let_go=True, since_s=3.0, place=5.0), now=603.0)
     (action,) = case.write()
-    assert (action.change, action.kept.place, action.kept.evicted_for) == (Change.CALL_BACK, 5.0, "")
+    assert (action.change, action.kept.place, action.kept.evicted_for) == (Change.SUSPEND, 5.0, "")
 
 
 def test_a_new_leader_calls_a_job_back_that_has_grown_while_nobody_led() -> None:
     case = Case()
     case.seen(LET_GO, Kept(version=2, is_let_go=True, leaf_count=8), unit=LARGER, has_cells=True)
-    assert changes(case.write()) == [Change.CALL_BACK]
+    assert changes(case.write()) == [Change.SUSPEND]
 
 
 def test_a_call_back_has_failed_once_it_is_refused_three_times() -> None:
     case = Case().running()
-    case.queues.call_back(KEY, "Job/team/big", 5.0)
+    case.queues.suspend(KEY, "Job/team/big", 5.0)
     for now in (5.0, 6.0, 8.0):
         assert [has_failed for _, has_failed in case.queues.still_leaving(now)] == [False]
         case.write(now, error="too long")
     assert [has_failed for _, has_failed in case.queues.still_leaving(8.0)] == [True]
-    case.queues.left(KEY, 9.0)
+    case.queues.requeue(KEY, 9.0)
     assert (case.life, case.queues.names[-2:], case.queues.still_leaving(9.0)) == (
         Life.WAITING,
         ["evicted", "changed"],
@@ -395,14 +395,14 @@ def test_a_call_back_has_failed_once_it_is_refused_three_times() -> None:
 
 def test_a_call_back_has_failed_a_minute_later() -> None:
     case = Case().running()
-    case.queues.call_back(KEY, "Job/team/big", 5.0)
+    case.queues.suspend(KEY, "Job/team/big", 5.0)
     case.write()
     assert [has_failed for now in (64.0, 65.0) for _, has_failed in case.queues.still_leaving(now)] == [False, True]
 
 
 def test_a_job_that_is_suspended_leaves_for_as_long_as_its_pods_have_cells() -> None:
     case = Case().running()
-    case.queues.call_back(KEY, "Job/team/big", 5.0)
+    case.queues.suspend(KEY, "Job/team/big", 5.0)
     case.write()
     case.seen(HELD, has_cells=True)
     assert case.life is Life.LEAVING
@@ -414,7 +414,7 @@ def test_a_new_leader_has_a_suspended_job_leave_whose_pods_still_have_cells() ->
     case = Case()
     case.seen(HELD, Kept(version=3, since_s=0.5, evicted_for="Job/team/big"), has_cells=True)
     (action,) = case.write()
-    assert (case.life, action.change) == (Life.LEAVING, Change.CALL_BACK)
+    assert (case.life, action.change) == (Life.LEAVING, Change.SUSPEND)
     assert action.kept.since_s == 0.5, "a third leader, too, is to know when that was decided"
 
 
@@ -452,7 +452,7 @@ def test_a_place_that_is_kept_is_written_alone() -> None:
     case.seen(HELD)
     case.queues.keep(KEY, place=3.0)
     (action,) = case.write()
-    assert (action.change, action.kept.place) == (Change.KEEP, 3.0)
+    assert (action.change, action.kept.place) == (Change.NOTE, 3.0)
 
 
 MARKED = replace(HELD, annotations={"hivedscheduler.microsoft.com/queue-held": "true"})
@@ -461,7 +461,7 @@ MARKED = replace(HELD, annotations={"hivedscheduler.microsoft.com/queue-held": "
 def test_a_job_that_was_held_at_its_creation_and_proves_to_be_none_of_ours_is_let_go() -> None:
     case = Case()
     case.seen(MARKED, unit=None)
-    assert [action.change for action in case.write()] == [Change.LET_GO]
+    assert [action.change for action in case.write()] == [Change.RESUME]
     case.seen(LET_GO, unit=None)
     assert case.write() == []
     assert case.queues.names == []
@@ -484,7 +484,7 @@ def test_a_job_that_is_taken_out_of_its_queue_is_let_go() -> None:
     case.seen(HELD)
     case.seen(HELD, unit=None)
     assert case.queues.names == ["arrived", "removed"]
-    assert [action.change for action in case.write()] == [Change.LET_GO]
+    assert [action.change for action in case.write()] == [Change.RESUME]
 
 
 def test_a_job_is_let_go_once_more_for_pods_that_came_with_its_gate_later() -> None:
@@ -492,8 +492,8 @@ def test_a_job_is_let_go_once_more_for_pods_that_came_with_its_gate_later() -> N
     case.seen(HELD)
     case.queues.pods_are_gated(KEY)
     assert case.write() == []
-    case.queues.let_go(KEY, 1.0, is_borrowed=False)
-    assert [action.change for action in case.write()] == [Change.LET_GO]
+    case.queues.resume(KEY, 1.0, is_borrowed=False)
+    assert [action.change for action in case.write()] == [Change.RESUME]
     case.queues.pods_are_gated(KEY)
-    assert [action.change for action in case.write()] == [Change.LET_GO]
+    assert [action.change for action in case.write()] == [Change.RESUME]
     assert case.queues.entries[KEY].kept.attempts == 1
