@@ -133,7 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserError as error:
         print(error, file=sys.stderr)
         return 2
-    runs = dict(zip(POLICIES, run_all(POLICIES, partial(run, plan), given.jobs), strict=True))
+    runs = dict(zip(POLICIES, run_all(list(POLICIES), partial(run, plan), given.jobs), strict=True))
     figures = [_with_later(name, runs, given.options.grace_s) for name in POLICIES]
     if given.plot is not None:
         given.plot.write_text(picture(figures))
