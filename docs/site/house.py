@@ -226,7 +226,8 @@ class Road:
 
     def took(self, lock: str) -> None:
         """A lock is about to be taken."""
-        stage, frame = self.stage, sys._getframe(2)
+        stage = self.stage
+        frame: FrameType | None = sys._getframe(2)
         while stage and frame is not None:
             if _is_ours(frame.f_code) and self._carries(frame):
                 self.locks[stage].add(lock)
@@ -255,8 +256,10 @@ def _file(code: CodeType) -> str:
 
 def _names_the_job(value: object, depth: int = 4) -> bool:
     """Whether a value is about the job: a text, a record, or a small collection of these."""
-    if isinstance(value, str | bytes):
-        return (JOB if isinstance(value, str) else JOB.encode()) in value
+    if isinstance(value, str):
+        return JOB in value
+    if isinstance(value, bytes):
+        return JOB.encode() in value
     inner: Any = ()
     if isinstance(value, Mapping):
         inner = [*value, *value.values()] if len(value) < 64 else ()
@@ -264,7 +267,7 @@ def _names_the_job(value: object, depth: int = 4) -> bool:
         inner = [*value] if len(value) < 64 else ()
     elif isinstance(value, msgspec.Struct):
         inner = [getattr(value, name) for name in value.__struct_fields__]
-    elif dataclasses.is_dataclass(value) and value.__dataclass_params__.frozen:
+    elif dataclasses.is_dataclass(value) and getattr(value, "__dataclass_params__").frozen:  # noqa: B009
         inner = [getattr(value, each.name) for each in dataclasses.fields(value)]
     return depth > 0 and any(_names_the_job(each, depth - 1) for each in inner)
 
@@ -305,7 +308,8 @@ def _noting(make: Callable[..., Any], road: Road) -> Callable[..., Any]:
 def road() -> str:
     """The road of a job that waits for another one: files and locks by stage, and what the process has imported."""
     way = Road()
-    threading.Lock, threading.RLock = _noting(threading.Lock, way), _noting(threading.RLock, way)
+    for name in ("Lock", "RLock"):
+        setattr(threading, name, _noting(getattr(threading, name), way))
     threading.setprofile(way.called)
     sys.setprofile(way.called)
     with tempfile.TemporaryDirectory() as folder:
