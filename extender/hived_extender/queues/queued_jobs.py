@@ -118,7 +118,7 @@ class QueuedJobs(Queues):
 
     def queue_of(self, key: str) -> str:
         """The queue of a job, "" if it is in none."""
-        unit = self.entries[key].unit
+        unit = self.entries[key].asks
         return unit.queue if unit is not None else ""
 
     def leaf_count_of(self, key: str) -> float:

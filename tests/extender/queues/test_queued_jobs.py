@@ -437,6 +437,14 @@ def test_a_job_that_becomes_no_unit_leaves_its_queue(step: Job, told: str) -> No
     assert case.queues.names[-1] == told
 
 
+def test_the_queue_of_a_job_is_the_one_that_it_asks_for_now() -> None:
+    case = Case().running()
+    case.seen(LET_GO, unit=replace(UNIT, queue="root/other"))
+    assert case.queues.queue_of(KEY) == "root/other"
+    case.seen(LET_GO, unit=None, problem="its queue is gone")
+    assert case.queues.queue_of(KEY) == ""
+
+
 @pytest.mark.parametrize(("now", "life"), [(5.0, Life.STARTING), (11.0, Life.LEAVING)])
 def test_a_job_that_is_a_unit_again_goes_on_as_its_state_says_and_not_with_the_life_of_then(
     now: float, life: Life
