@@ -93,14 +93,17 @@ class Entry(msgspec.Struct):
 
     @property
     def hold(self) -> Hold | None:
-        """What to ask the service for, None if nothing is to be held."""
+        """The hold to ask the service for, None if nothing is to be held."""
         if not isinstance(self.needs, Gang):
             return None
         return Hold(self.workload.key, self.workload.job, self.needs.spec, pods=self.needs.pods)
 
 
 class Checks:
-    """See the module. `read` says which cells a Workload needs, and raises UserError for a mistake in it."""
+    """Admission checks as a pure machine.
+
+    `read` says which cells a Workload needs, and raises UserError for a mistake in it.
+    """
 
     def __init__(
         self,
@@ -336,7 +339,7 @@ class Checks:
             is_due = state.state != wanted.state or (
                 state.message != wanted.message and _may_reword(entry, wanted) and now - entry.told_s >= MESSAGE_S
             )
-            # Kueue sets back whoever said Retry or Rejected; nothing is written over that before it has.
+            # Kueue sets back a check that said Retry or Rejected; nothing is written over that before it has.
             if is_due and state.state not in (RETRY, REJECTED):
                 wrong.append(state.name)
                 said = said or wanted

@@ -78,7 +78,7 @@ _Nodes = tuple[tuple[tuple[str, str], ...], ...]
 
 
 class Asking:
-    """See the module. `lock` guards `checks`, and is never held while anybody is called."""
+    """Asks for cells, in order. `lock` guards `checks`, and is never held during a call."""
 
     def __init__(
         self,
@@ -272,7 +272,7 @@ LEAST_S = 0.05
 
 
 class KueueController:
-    """See the module; from `start` to `stop`. `turn` may be called by tests in place of the thread."""
+    """Answers the check, from `start` to `stop`. `turn` may be called by tests in place of the thread."""
 
     def __init__(
         self,

@@ -165,7 +165,7 @@ def _pods(pod: Pod, pod_set: PodSet) -> Iterator[Pod]:
 def _ask(
     workload: Workload, pod: Pod, description: Description | None, interpreter: Interpreter
 ) -> tuple[Ask, dict[str, str]]:
-    """What a pod asks for by its own words and those of its Workload, and the words of ours that it lacks for that."""
+    """The request of a pod by its own words and its Workload's, and the annotations that it lacks for that."""
     plain = _said_by(interpreter, pod, description)
     queue = (description and description.queue) or ""
     vc = next((each for each in (workload.cluster_queue, workload.queue) if each in interpreter.virtual_clusters), "")

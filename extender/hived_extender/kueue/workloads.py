@@ -311,7 +311,7 @@ class Workload(msgspec.Struct, frozen=True):
 
 
 def workload_of(item: Object) -> Workload:
-    """A Workload as JSON has it, perhaps with a mistake. Raises UserError if it is none, or nobody could be told."""
+    """A Workload as JSON has it, perhaps with a mistake. Raises UserError if it is none, or has no name."""
     outline = converted(item, _Outline, "Workload")
     meta, status = outline.metadata, outline.status
     conditions = {each.type: each for each in status.conditions or () if each.status == "True"}

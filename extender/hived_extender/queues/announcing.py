@@ -1,10 +1,10 @@
-"""Events at job objects in Kube Queue's words: a job waits in a queue, leaves it, or is called back, and why it waits.
+"""Events at job objects in Kube Queue's words: a job waits in a queue, leaves it, or is suspended, and why it waits.
 
 A gang of plain pods has no object, so its events are at its pods.
 
-Turns note, and the desk writes a few at a time outside of its lock. A job has as many tokens as pods have for their
-events; a message that repeats, or finds no token, is not written. Of too many jobs the one that was silent for longest
-is forgotten.
+Turns note events, and the controller writes a few at a time outside of its lock. Events are rate-limited for each job
+as for pods: a message that repeats, or finds no token, is not written. Of too many jobs the one that was silent for
+longest is forgotten.
 """
 
 import logging
@@ -44,7 +44,7 @@ class _Of(msgspec.Struct):
 
 
 class JobEvents:
-    """See the module. Thread-safe; one thread writes. `pods_of` gives the pods of a gang."""
+    """Notes and writes events. Thread-safe; one thread writes. `pods_of` gives the pods of a gang."""
 
     def __init__(self, recorder: EventRecorder, pods_of: Callable[[JobRef], Sequence[PodRef]]) -> None:
         self._recorder, self._pods_of = recorder, pods_of
@@ -58,11 +58,11 @@ class JobEvents:
             self._note(job, ENQUEUED, f"waits in queue {queue}{warning and f'; {warning}'}", now)
 
     def refused(self, job: JobRef, problem: str, now: float) -> None:
-        """A job is in no queue, or will never start, until somebody puts this right."""
+        """A job is in no queue, or will never start, until this is put right."""
         self._note(job, REFUSED, problem, now, reserve=RESERVE)
 
     def dequeued(self, job: JobRef, queue: str, now: float, *, is_borrowed: bool) -> None:
-        """Cells for all pods of a job are held, perhaps again after it was called back."""
+        """Cells for all pods of a job are held, perhaps again after it was suspended."""
         cells = "idle cells, which may be taken back" if is_borrowed else "cells of its virtual cluster"
         with self._lock:
             known = self._jobs.get(job.key)
@@ -76,7 +76,7 @@ class JobEvents:
         self._note(job, UPGRADED, "its turn has come: the cells that it runs on are its virtual cluster's now", now)
 
     def evicted(self, job: JobRef, queue: str, winner: str, now: float, notice: str = "") -> None:
-        """A job is called back. `winner` is the key of the one that gets its cells, or other words; "" for nobody.
+        """A job is suspended. `winner` is the key of the one that gets its cells, or other words; "" for none.
 
         `notice` says until when it rests.
         """
@@ -88,7 +88,7 @@ class JobEvents:
             self._jobs[job.key].was_evicted = True
 
     def suspended(self, job: JobRef, queue: str, now: float) -> None:
-        """A job is called back as its owner has suspended it."""
+        """A job gives its cells back, as its owner has suspended it."""
         self._note(job, EVICTED, f"{SUSPENDED}; its cells go back to queue {queue}", now)
 
     def insufficient(self, job: JobRef, text: str, now: float) -> None:

@@ -43,7 +43,7 @@ from hived_extender.queues.table import Life
 from hived_extender.queues.turns import Turns
 
 Seen = Collection[str] | None
-"""The namespaces whose jobs somebody may see; None for all."""
+"""The namespaces whose jobs a caller may see; None for all."""
 
 CLOSE_COUNT = 3
 MOST_NAMED = 8
@@ -84,7 +84,7 @@ def names_of(entry: JobRecord) -> tuple[str, ...]:
 
 
 def is_seen(entry: JobRecord, seen: Seen) -> bool:
-    """May somebody who sees these namespaces see a job?"""
+    """True if a caller who sees these namespaces may see a job."""
     return seen is None or entry.job.ref.namespace in seen
 
 
@@ -140,7 +140,7 @@ class Wanted(msgspec.Struct, frozen=True):
     is_waiting: bool = False
 
     def takes(self, entry: JobRecord, seen: Seen) -> bool:
-        """Is it one of these? Nobody finds a name or a user by guessing: a job that is hidden has none."""
+        """True for one of these. Names and users cannot be guessed: a job that is hidden has none."""
         asked = _asked(entry)
         if self.vc and (asked is None or asked.virtual_cluster != self.vc):
             return False
@@ -175,21 +175,21 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class QueueAnswers:
-    """See the module. For any thread. Every method raises UserError (503) while there are no turns."""
+    """Answers for any thread. Every method raises UserError (503) while there are no turns."""
 
-    def __init__(self, desk: QueueController, troubles: Callable[[], Mapping[str, str]] = dict) -> None:
+    def __init__(self, controller: QueueController, troubles: Callable[[], Mapping[str, str]] = dict) -> None:
         """`troubles` says of jobs that run what is wrong with their cells, by full name; asked without any lock."""
-        self._desk = desk
+        self._controller = controller
         self._troubles = troubles
 
     @property
     def is_enabled(self) -> bool:
         """Does the configuration in force have queues?"""
-        return self._desk.queueing.is_enabled
+        return self._controller.queueing.is_enabled
 
     def queues(self) -> list[QueueReport]:
         """All queues, by name."""
-        with self._desk.lock:
+        with self._controller.lock:
             turns = self._turns()
             over, found, known = turns.use.over(), count(turns.queues), turns.known
             names = known.with_others(found)
@@ -216,8 +216,8 @@ class QueueAnswers:
 
     def namespaces(self) -> list[str]:
         """The namespaces of all jobs, ascending; none while there are no turns."""
-        with self._desk.lock:
-            turns = self._desk.turns
+        with self._controller.lock:
+            turns = self._controller.turns
             return sorted({entry.job.ref.namespace for entry in listed(turns)})
 
     def jobs(self, queue: str = "", seen: Seen = None) -> list[QueuedJob]:
@@ -232,7 +232,7 @@ class QueueAnswers:
 
         The others are not described. Turns may be taken meanwhile: each job is as it was when it was described.
         """
-        with self._desk.lock:
+        with self._controller.lock:
             turns = self._turns()
             found = [each for each in _placed(turns, wanted.queue) if wanted.takes(each[0], seen)]
             over = turns.use.going_over()
@@ -240,7 +240,7 @@ class QueueAnswers:
         chosen = found[start : None if count is None else start + count]
         described: list[QueuedJob] = []
         for first in range(0, len(chosen), AT_ONCE):
-            with self._desk.lock:
+            with self._controller.lock:
                 known: Known = {}
                 described += [
                     self._job(turns, *each, seen, over, known, troubles) for each in chosen[first : first + AT_ONCE]
@@ -249,9 +249,9 @@ class QueueAnswers:
 
     def job(self, name: str, seen: Seen = None) -> QueuedJob | None:
         """A job by its name, of the namespaces `seen`; None if it is in no queue."""
-        troubles = self._troubles() if self._desk.turns is not None else {}
-        with self._desk.lock:
-            turns, entry = self._desk.turns, only(self._desk.turns, name, seen)
+        troubles = self._troubles() if self._controller.turns is not None else {}
+        with self._controller.lock:
+            turns, entry = self._controller.turns, only(self._controller.turns, name, seen)
             if turns is None or entry is None:
                 return None
             place, over = turns.queues.position(entry.key) or 0, turns.use.going_over()
@@ -259,18 +259,18 @@ class QueueAnswers:
 
     def named(self, name: str, seen: Seen) -> str:
         """The full name of the one job that is called so, of the namespaces `seen`. Raises UserError (404, 409)."""
-        with self._desk.lock:
+        with self._controller.lock:
             return str(find(self._turns(), name, seen).job.ref)
 
     def resource(self, name: str) -> dict[str, str]:
         """The object of a job, by its full name, as rights name it: see `resource_of`. Raises UserError (404)."""
-        with self._desk.lock:
+        with self._controller.lock:
             return resource_of(find(self._turns(), name, None).job.ref)
 
     def question(self, name: str, seen: Seen) -> Question | None:
         """A job that waits, as the live cluster would be asked for its cells; None if none waits of this name."""
-        with self._desk.lock:
-            turns, entry = self._desk.turns, only(self._desk.turns, name, seen)
+        with self._controller.lock:
+            turns, entry = self._controller.turns, only(self._controller.turns, name, seen)
             if turns is None or entry is None or entry.life is not Life.WAITING:
                 return None
             unit, queues = entry.asks, turns.queues
@@ -300,8 +300,8 @@ class QueueAnswers:
         """
         if not names:
             return {}
-        with self._desk.lock:
-            entries = () if self._desk.turns is None else self._desk.turns.queues.entries.values()
+        with self._controller.lock:
+            entries = () if self._controller.turns is None else self._controller.turns.queues.entries.values()
             return {
                 str(one.job.ref): (one.kept.since_s, one.asks.limit_s)
                 for one in entries
@@ -314,8 +314,8 @@ class QueueAnswers:
 
         And the jobs of its queue that may before it, see `Queues.after`.
         """
-        with self._desk.lock:
-            turns = self._desk.turns
+        with self._controller.lock:
+            turns = self._controller.turns
             if turns is None or key not in turns.queues.entries:
                 return False, []
             entries, queues = turns.queues.entries, turns.queues
@@ -336,7 +336,7 @@ class QueueAnswers:
         Answers once that is written onto the job, so that it outlives this process. Raises UserError (404, 409), and
         503 if it counts, but is not written yet.
         """
-        with self._desk.lock:
+        with self._controller.lock:
             turns = self._turns()
             entry = find(turns, args.job, seen)
             if entry.asks is None:
@@ -353,19 +353,19 @@ class QueueAnswers:
                     raise UserError(f"QueueUnit {unit} says active: false; set it to true, or remove it", 409)
                 turns.queues.hold(entry.key, is_held=is_held)
             found = self._job(turns, entry, turns.queues.position(entry.key) or 0, seen)
-            self._desk.wake()
+            self._controller.wake()
             self._wait_until_written(turns, entry)
         return found
 
     def _wait_until_written(self, turns: Turns, entry: JobRecord) -> None:
-        """With the lock of the desk, which is given back meanwhile. Raises UserError (503)."""
+        """With the controller's lock, which is released meanwhile. Raises UserError (503)."""
 
         def is_known() -> bool:
-            is_left = self._desk.turns is not turns or turns.queues.entries.get(entry.key) is not entry
+            is_left = self._controller.turns is not turns or turns.queues.entries.get(entry.key) is not entry
             return is_left or entry.is_written or (bool(entry.refusal) and entry.written is None)
 
         entry.refusal = ""
-        if not self._desk.lock.wait_for(is_known, WRITE_S) or not entry.is_written:
+        if not self._controller.lock.wait_for(is_known, WRITE_S) or not entry.is_written:
             why = entry.refusal or "the API server has not answered, or another replica leads"
             raise UserError(
                 f"{entry.job.ref}: this counts, but is not written onto it yet, and lost if hived ends before: {why}. "
@@ -374,11 +374,11 @@ class QueueAnswers:
             )
 
     def _turns(self) -> Turns:
-        if self._desk.turns is None:
-            if self._desk.queueing.is_enabled:
+        if self._controller.turns is None:
+            if self._controller.queueing.is_enabled:
                 raise UserError("queues are about to begin, or another replica leads: try again in a moment", 503)
             raise UserError("queues are not enabled: see the key queues of the configuration", 503)
-        return self._desk.turns
+        return self._controller.turns
 
     def _job(
         self, turns: Turns, entry: JobRecord, position: int, seen: Seen = None, over: Mapping[str, str] | None = None,
@@ -419,10 +419,10 @@ class QueueAnswers:
 
 
 def _preempted(turns: Turns, entry: JobRecord, seen: Seen, *, looks: bool) -> Preempted | None:
-    """When a job without cells was called back, if that was for another job.
+    """When a job without cells was suspended, if that was for another job.
 
     A winner of a namespace outside of `seen` has its uid as its name, as in all that is written onto jobs. So has one
-    that is gone, and, unless somebody `looks`, one of any other namespace.
+    that is gone, and, unless the caller `looks`, one of any other namespace.
     """
     winner, ref = entry.kept.evicted_for, entry.job.ref
     parts = parts_of(winner)
@@ -456,7 +456,7 @@ def _placed(turns: Turns, queue: str) -> list[tuple[JobRecord, int]]:
 
 
 def _asked(entry: JobRecord) -> PodSpec | None:
-    """What a job asks for, None if that could not be read."""
+    """The request of a job, None if that could not be read."""
     return entry.asks.spec if entry.asks is not None else entry.spec
 
 

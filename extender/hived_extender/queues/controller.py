@@ -63,8 +63,9 @@ THREADS = 8
 
 
 class JobCaller:
-    """See the module. `answer` is called with each action and its error, "" if there is none, on any thread.
+    """Suspends and resumes job objects on a few threads.
 
+    `answer` is called with each action and its error, "" if there is none, on any thread.
     `pods_of` gives the pods of a job of a kind whose pods have gates.
     """
 
@@ -148,13 +149,16 @@ class JobCaller:
 
 
 def should_resume(job: Job, state: Kept) -> bool:
-    """Is a job that waits let go where queues are off?"""
+    """True if a job that waits is resumed where queues are off: not if its author or `hived hold` suspended it."""
     was_suspended = state.since_s > 0 and not state.is_let_go
     return not state.is_aside and (was_suspended or is_marked_held(job.annotations))
 
 
 class Resuming:
-    """See the module. A call that was refused is made again, later each time. Not thread-safe."""
+    """Resumes jobs that hived holds, where queues are off.
+
+    A call that was refused is made again, later each time. Not thread-safe.
+    """
 
     def __init__(self, prover: Prover) -> None:
         self._prover = prover
@@ -241,7 +245,7 @@ def gauges(queues: QueuedJobs, now: float) -> QueueGauges:
 
 
 def waits_since(entry: JobRecord) -> float:
-    """Since when a job waits: its creation, or its last call back. It is the same after a restart."""
+    """Since when a job waits: its creation, or its last suspension. It is the same after a restart."""
     return entry.kept.since_s or entry.job.created_s or entry.since_s
 
 
@@ -265,7 +269,7 @@ EVENTS = 20
 
 
 class QueueController:
-    """See the module; from `start` to `stop`. `look` may be called by tests in place of the thread.
+    """Follows jobs and takes turns, from `start` to `stop`. `look` may be called by tests in place of the thread.
 
     `turns` are those of the present term, None while there are none. `lock` is held while they change, then notified.
     `outside` are the claims of guaranteed work of no queue that others leave for, by key; under the lock, too.
@@ -413,7 +417,7 @@ class QueueController:
     # Terms
 
     def _has_listed(self) -> bool:
-        """Are the tree and all jobs known? A silent API server holds nobody up for longer than `LONGEST_LISTING_S`."""
+        """Are the tree and all jobs known? A silent API server delays turns by no more than `LONGEST_LISTING_S`."""
         if self.turns is not None:
             return True
         until = self._listing_until = self._listing_until or self._clock() + LONGEST_LISTING_S
@@ -461,7 +465,7 @@ class QueueController:
             self.publisher.forget_all()
 
     def _let_all_go(self) -> None:
-        """Nobody waits for a turn where queues are off."""
+        """Resumes what hived holds, where queues are off."""
         now = self._now()
         while self._answers:
             self._resuming.answered(*self._answers.popleft(), now)
@@ -520,7 +524,7 @@ class QueueController:
         return self._service.runner.holds() and not self._service.fault
 
     def _pods_of(self, action: Action) -> list[PodName]:
-        """The pods of a job of a kind whose pods have gates; of one that is called back those that have to go."""
+        """The pods of a job of a kind whose pods have gates; of one that is suspended those that have to go."""
         name, is_gang = action.job.job_name, action.job.kind == gang_kind.KIND
         with self._service.runner.look() as machine:
             pods = machine.cache.jobs.pods_of(name)
@@ -528,7 +532,7 @@ class QueueController:
             return [record.named for record in pods]
         if is_gang:
             self.gangs.suspended(name)
-        may_go = not is_gang or action.kept.is_borrowed  # pods that nobody makes anew stay, unless they said so
+        may_go = not is_gang or action.kept.is_borrowed  # pods of a gang are not made anew
         started = (one for one in pods if gates.GATE not in one.seen.gates)
         return [one.named for one in started if may_go or one.seen.owner is not None]
 
@@ -549,35 +553,38 @@ class _Tree:
 
 
 class QueueLender:
-    """See the module. Every method takes the desk's lock for a walk over the jobs that run."""
+    """Suspends borrowers for guaranteed work of no queue, such as Kueue's: a `machine.claims.Lender`.
 
-    def __init__(self, desk: QueueController) -> None:
-        self._desk = desk
+    Every method takes the controller's lock for a walk over the jobs that run.
+    """
+
+    def __init__(self, controller: QueueController) -> None:
+        self._controller = controller
 
     def lent(self) -> Lent:
         """See `Lender`."""
-        with self._desk.lock:
-            turns = self._desk.turns
+        with self._controller.lock:
+            turns = self._controller.turns
             return Lent() if turns is None else turns.lent()
 
     def call_back(self, hold: Hold, jobs: Sequence[JobRef]) -> None:
         """See `Lender`. A job that has ended meanwhile, or has left, is left alone."""
-        with self._desk.lock:
-            turns = self._desk.turns
+        with self._controller.lock:
+            turns = self._controller.turns
             if turns is not None:
-                self._desk.outside[hold.key] = Claimed(hold, tuple(jobs))
+                self._controller.outside[hold.key] = Claimed(hold, tuple(jobs))
                 for job in jobs:
                     turns.reclaim_for(job.key, hold.key)
-        self._desk.wake()
+        self._controller.wake()
 
     def forget_others(self, keys: Collection[str]) -> None:
         """See `Lender`."""
-        outside = self._desk.outside
+        outside = self._controller.outside
         if all(key in keys for key in outside):
             return
-        with self._desk.lock:
+        with self._controller.lock:
             for key in [key for key in outside if key not in keys]:
                 del outside[key]
-            if self._desk.turns is not None:
-                self._desk.turns.queues.room_made()
-        self._desk.wake()
+            if self._controller.turns is not None:
+                self._controller.turns.queues.room_made()
+        self._controller.wake()

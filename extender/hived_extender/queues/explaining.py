@@ -182,7 +182,7 @@ def _is_reserved(table: Table, entry: Entry) -> bool:
 
 
 def _never(table: Table, entry: Entry) -> Reason | None:
-    """Why a unit cannot start even if nobody else ran, as far as that is known; None if it can."""
+    """Why a unit cannot start even if no others ran, as far as that is known; None if it can."""
     unit = smallest(entry.unit)
     if not table.own.could_borrow(replace(unit.spec.of_group(""), priority=OPPORTUNISTIC_PRIORITY)):
         return NeverFits(unit.queue, is_anywhere=True)
@@ -220,7 +220,7 @@ def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:
 
 
 def _spares_others(table: Table, unit: Unit) -> bool:
-    """Do jobs of lower priority have cells of its virtual cluster, for a unit that preempts nobody?"""
+    """Do jobs of lower priority have cells of its virtual cluster, for a unit that preempts none?"""
     return not unit.preempts and any(run.unit.priority < unit.priority for run in table.own.runs_of(unit.vc))
 
 
@@ -316,7 +316,7 @@ def lent_of(table: Table, now: float) -> Lent:
 
 
 class Questions:
-    """See the module. `Queues` are asked."""
+    """Questions to the state of all queues; `Queues` answer them."""
 
     def __init__(self, table: Table) -> None:
         self._table = table

@@ -60,7 +60,7 @@ class Ledger(Protocol):
         """Dominant share of the queue's use, as the order across queues has it."""
 
     def guaranteed(self, queue: str) -> Mapping[str, float] | None:
-        """What the queue is guaranteed, by resource; None if that is the cells of its virtual cluster."""
+        """The guarantee of a queue, by resource; None if that is the cells of its virtual cluster."""
 
     def total(self) -> Mapping[str, float] | None:
         """All that is guaranteed to anybody, by resource; None if that is cells."""
@@ -347,7 +347,7 @@ def for_due(borrowers: Iterable[Borrower], shares: Shares, now: float) -> list[B
 def for_borrower(
     unit: Unit, borrowers: Mapping[str, Sequence[Borrower]], shares: Shares, exchanges: Exchanges, now: float
 ) -> list[Borrower]:
-    """The borrowers that may have to leave for another one, in order. See the module. `borrowers` are by queue."""
+    """The borrowers that may have to leave for another one, in order, as the module says. `borrowers` are by queue."""
     after = shares.with_more(unit)
     own = [
         each

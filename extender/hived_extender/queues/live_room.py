@@ -46,7 +46,7 @@ class Differences(msgspec.Struct, frozen=True):
 
 
 class Surroundings:
-    """What the queues have been told of one core."""
+    """The state of one core as the queues know it."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
@@ -156,7 +156,7 @@ class LiveRoom:
             return () if core is None else leaves_of(core.state, ask.unit, groups, held)
 
     def hold_again(self, ask: Ask) -> Bind | Wait:
-        """Hold the cells of a job that has been let go already: those that its pods have not taken."""
+        """Hold the cells of a job that has been resumed already: those that its pods have not taken."""
         return self._asked(HoldAsked(self._hold(ask)))
 
     def shrink(self, ask: Ask) -> tuple[int, ...]:

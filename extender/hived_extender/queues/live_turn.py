@@ -21,7 +21,7 @@ from hived_extender.queues.units import Evict, Order, OtherUse, Start, Stop, Uni
 
 
 class Claims:
-    """See the module. They are those of the table, for one turn."""
+    """Room that is made for units, and who has to heed it: the claims of the table, for one turn."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -83,7 +83,7 @@ class Claims:
                 self.drop(key)
 
     def drop(self, key: str) -> None:
-        """Nobody leaves for a unit any more."""
+        """No unit leaves for this one any more."""
         del self._table.claims[key]
         self._shared = None
         self._table.freed()
@@ -124,7 +124,7 @@ class Claims:
 class Claimants:
     """Units that others leave for: while borrowers are asked about, they count as if they ran.
 
-    So no queue has more leave at once than its share, nor than its quota, and nobody borrows the quota of a unit that
+    So no queue has more leave at once than its share, nor than its quota, and no other borrows the quota of a unit that
     is due. Cost: O(claims).
     """
 
@@ -279,7 +279,7 @@ class LiveTurn:
         self._left = table.pace.questions
         self._walks = MOST_WALKS  # that may yet begin anew
         self._has_room_news = False
-        self._by_loss: list[Borrower] | None = None  # as `for_due` has them, until somebody starts or leaves
+        self._by_loss: list[Borrower] | None = None  # as `for_due` has them, until a unit starts or leaves
 
     def run(self, stops: Mapping[str, str], *, is_new: bool = True) -> bool:
         """`stops` are units that lost their place in their own schedule, with the winner. One that is not `is_new` goes
@@ -317,7 +317,7 @@ class LiveTurn:
     # Units that are due
 
     def _upgrade(self) -> None:
-        """Units that ran ahead, and are due now, own their cells where these can be theirs: nobody takes them any more.
+        """Units that borrowed, and are due now, own their cells where these can be theirs.
 
         Where they cannot, a unit that would lose little moves to its own cells. One that borrowed while it was due
         stays, since its own had no hardware. Asked once for each change.
@@ -367,8 +367,8 @@ class LiveTurn:
     def _serve_one(self, entry: Entry) -> None:
         """Hold the cells of a unit that is due, or have others leave for it.
 
-        Units that have lost their place in its virtual cluster have to leave its very cells first. Whoever else has to
-        leave is told at the same time, so that all of it takes one grace period.
+        Units that have lost their place in its virtual cluster have to leave its very cells first. Others that have to
+        leave are told at the same time, so that all of it takes one grace period.
         """
         table, key = self._table, entry.unit.key
         own = table.own.runs[key]
@@ -400,9 +400,9 @@ class LiveTurn:
             self._make_room(entry, ask, is_last=not is_waiting)
 
     def _make_room(self, entry: Entry, ask: Ask, *, is_last: bool) -> None:
-        """Borrowers leave for a unit that is due. `is_last`: nobody leaves for it any more.
+        """Borrowers leave for a unit that is due. `is_last`: no unit leaves for it any more.
 
-        If its own cells have no hardware then, whoever leaves, any others have to do, or borrowed ones that are free.
+        If its own cells have no hardware then, whichever leave, any others have to do, or borrowed ones that are free.
         """
         table, key = self._table, entry.unit.key
         order = [each.unit.key for each in self._borrowers_for_due()]
@@ -431,9 +431,9 @@ class LiveTurn:
     # Borrowers
 
     def _serve_borrowers(self) -> bool:
-        """Lend what nobody uses, in the queues' order. False if some units are left to the next turn.
+        """Lend idle cells, in the queues' order. False if some units are left to the next turn.
 
-        Cells may come free between two questions. So that nobody passes a unit that was refused before, the walk
+        Cells may come free between two questions. So that none passes a unit that was refused before, the walk
         begins anew then. News of the same room comes later, and finds all units asked.
         """
         is_done = self._walk_along_borrowers()
@@ -483,7 +483,7 @@ class LiveTurn:
         return table.lending is not None and table.lending.change == table.change and all(table.due.values())
 
     def _borrow(self, entry: Entry) -> bool:
-        """Start a unit on cells that nobody uses; if there are none, take some back from borrowers over their share."""
+        """Start a unit on idle cells; if there are none, take some back from borrowers over their share."""
         table, unit, kind = self._table, entry.unit, entry.kind
         refusal = table.ahead_refusals.get(kind)
         if refusal is None:

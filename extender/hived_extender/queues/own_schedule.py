@@ -73,7 +73,7 @@ class OwnSchedule:
         """Cost O(cells)."""
         self.spec = spec
         self.state = idle_state(spec)
-        self.empty = copy_state(self.state)  # nobody ever runs here; its nodes fail as others do
+        self.empty = copy_state(self.state)  # always idle; its nodes fail as others do
         self._could_borrow: dict[PodSpec, bool] = {}
         self.runs: dict[str, OwnRun] = {}
         self._others: dict[str, PodRequest] = {}
@@ -93,15 +93,15 @@ class OwnSchedule:
         return placed if is_ours else None  # the work of no queue is not ours to stop
 
     def find_alone(self, unit: Unit) -> Placed | None:
-        """Room for a unit if nobody ran, on the hardware of now; as `find` otherwise.
+        """Room for a unit on the idle virtual cluster, on the hardware of now; as `find` otherwise.
 
-        None if it never fits: whoever runs now has no say in it, since they leave some day.
+        None if it never fits: those that run now do not count, since they leave some day.
         """
         self.searches += 1
         return find_room(self.empty, unit)
 
     def find_without(self, unit: Unit, gone: Iterable[Unit]) -> Placed | None:
-        """Room for a unit once these have ended, and nobody else loses a place; as `find` otherwise."""
+        """Room for a unit once these have ended, and no others lose a place; as `find` otherwise."""
         self.searches += COPYING
         return _find_free(self.state, unit, (), [PodDeleted(stand_in(each)) for each in gone])
 
@@ -111,7 +111,7 @@ class OwnSchedule:
         return bool(self.empty.cells.node_bad.any())
 
     def could_borrow(self, spec: PodSpec) -> bool:
-        """Would opportunistic pods like these fit if nobody ran? Yes, as far as bad nodes leave that open."""
+        """Would opportunistic pods like these fit an idle cluster? Yes, as far as bad nodes leave that open."""
         if self._could_borrow.get(spec) or self.is_damaged:
             return True
         if spec not in self._could_borrow:
@@ -207,7 +207,7 @@ class OwnSchedule:
             handle(state, NodeHealthChanged(node, is_healthy))
 
     def runs_of(self, vc: str) -> list[OwnRun]:
-        """What runs here of a virtual cluster, in the order of starts."""
+        """The units of a virtual cluster that run here, in the order of starts."""
         return [run for run in self.runs.values() if run.unit.vc == vc]
 
     def promised_leaves(self, vc: str) -> int:
@@ -268,7 +268,7 @@ def find_room(state: State, unit: Unit, own: tuple[int, ...] = (), now: float | 
 
 
 def _find_free(state: State, unit: Unit, own: tuple[int, ...], facts: Sequence[Fact]) -> Placed | None:
-    """Room for a unit after some facts, where nobody else loses a place. Nothing changes."""
+    """Room for a unit after some facts, where no others lose a place. Nothing changes."""
     pod = stand_in(unit)
     found = Scenario(state).cells(_asked(pod, own), facts)
     return None if found is None else Placed(pod, _virtual_leaves(found), (), found.bind_info)
@@ -305,7 +305,7 @@ _ORDER = [Certainty.CERTAIN, Certainty.BOUNDED, Certainty.ESTIMATED, Certainty.U
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """When something ends or starts; `at_s` is None if nobody knows. `late_s` is that of 9 of 10 cases."""
+    """When something ends or starts; `at_s` is None if that is unknown. `late_s` is that of 9 of 10 cases."""
 
     at_s: float | None
     certainty: Certainty
@@ -355,7 +355,7 @@ def expected_end(run: OwnRun, now: float, learned: Learned | None = None, starte
 def declared_end(run: OwnRun, now: float) -> Expected:
     """When a unit ends in its own schedule, as its virtual cluster alone would know it at this moment.
 
-    One that ran ahead may have ended really, and is still to end there. Alone nobody knows that yet: else the first
+    One that ran ahead may have ended really, and is still to end there. Alone that is not known yet: else the first
     unit would have other cells reserved, and others would go past it.
     """
     if run.unit.limit_s is None:
@@ -394,7 +394,7 @@ def latest(ends: Iterable[Expected]) -> Expected:
 
 
 def _by_end(each: tuple[OwnRun, Expected]) -> tuple[int, float, float, str]:
-    """Sure ends first: nobody knows of the others whether they come at all."""
+    """Sure ends first: the others may never come."""
     run, end = each
     return (0 if end.is_sure else _ORDER.index(end.certainty), end.at_s or 0.0, run.due_s, run.unit.key)
 

@@ -20,7 +20,7 @@ SLACK_S = 60.0
 
 
 def note(table: Table, entry: Entry, promised_s: float | None) -> None:
-    """A unit starts in its own schedule; None: it goes past nobody, or for another reason."""
+    """A unit starts in its own schedule; None: it goes past none, or for another reason."""
     entry.promised_s = promised_s
     if promised_s is not None:
         table.promised[entry.unit.key] = False
@@ -108,7 +108,7 @@ def awaits_quota(table: Table, entry: Entry, refusals: OwnRefusals) -> bool:
 
 
 def could_ever(table: Table, entry: Entry, refusals: OwnRefusals) -> bool:
-    """Would the unit fit its virtual cluster if nobody ran? Cost: a search, once for each shape."""
+    """Would the unit fit its idle virtual cluster? Cost: a search, once for each shape."""
     shape = smallest(entry.unit).spec.of_group("")
     if shape not in refusals.possible:
         if table.own.find_alone(smallest(entry.unit)) is None:
@@ -132,7 +132,7 @@ def _never(table: Table, entry: Entry, refusals: OwnRefusals) -> None:
 
 
 class Restarts:
-    """See the module."""
+    """Units that earlier queues started go on in the own schedules, before the first turn of new queues."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -188,7 +188,7 @@ class Restarts:
 
 
 class OwnTurn:
-    """See the module.
+    """Turns of the own schedules.
 
     `stops` are live units that run guaranteed and have lost their place, with the winner.
     """
@@ -274,7 +274,7 @@ class OwnTurn:
     def _go_on(self) -> bool:
         """Serve all that are left. News of virtual clusters that have been served wait for the next moment.
 
-        So do news of one whose walk was cut, as it would begin anew: nobody else may have to wait for that.
+        So do news of one whose walk was cut, as it would begin anew: others may not have to wait for that.
         """
         if self._is_in_a_walk and self._vcs and not self._table.refusals(self._vcs[0]).is_cut:
             self.is_behind = True
@@ -355,7 +355,7 @@ class OwnTurn:
         refusals.reservation = first
 
     def _is_to_walk_again(self, refusals: OwnRefusals, first: Reservation | None) -> bool:
-        """Is there to be another walk after a start, so that nobody is left who could start?
+        """Is there to be another walk after a start, so that none is left that could start?
 
         Earlier units may fit elsewhere now, and come before later ones. And the first one may have no quota left.
         """
@@ -369,7 +369,7 @@ class OwnTurn:
         return is_again
 
     def _find(self, entry: Entry, now: float, *, knows_whole: bool) -> tuple[Placed | None, Unit]:
-        """Room for a unit, or for fewer of its pods, if these are enough and nobody loses a place for them.
+        """Room for a unit, or for fewer of its pods, if these are enough and no others lose a place for them.
 
         Else for the smallest ones. `knows_whole`: there is none for the whole unit.
         """

@@ -171,12 +171,12 @@ class Policy(StrEnum):
 
     @property
     def row(self) -> "Row":
-        """What the policy means."""
+        """Its row of the table."""
         return POLICIES[self]
 
 
 class Row(NamedTuple):
-    """What a policy means, for the first unit that does not get cells and those behind it.
+    """The meaning of a policy, for the first unit that does not get cells and those behind it.
 
     Attributes
     ----------

@@ -57,7 +57,7 @@ KINDS = (QUEUES, UNITS)
 
 
 class Publisher:
-    """See the module. Facts come from the threads of watches, `write` is called by one thread."""
+    """Writes objects. Facts come from the threads of watches, `write` is called by one thread."""
 
     def __init__(self, kube: KubeClient, clock: Callable[[], float]) -> None:
         self._kube = kube
@@ -142,7 +142,7 @@ class Publisher:
                 self._due.setdefault(key, 0.0)
 
     def forget(self, record: Record) -> None:
-        """An object is nobody's business any more; it stays as it is."""
+        """An object is not followed any more; it stays as it is."""
         with self._lock:
             for each in (self._wanted, self._due, self._last):
                 each.pop(_key(record), None)
@@ -290,7 +290,7 @@ _PHASES = {
 
 
 class Records:
-    """See the module."""
+    """Makes objects of jobs and queues, of those that have changed."""
 
     def __init__(self, publisher: Publisher, quotas: Iterable[str] = ()) -> None:
         """All `quotas` of a tree have objects, other queues once they have jobs."""

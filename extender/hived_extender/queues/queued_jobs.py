@@ -35,11 +35,11 @@ REFUSED_S = 4.0
 """The wait after the third refusal in a row: a job that cannot be suspended loses its pods then."""
 
 LEAVE_S = 60.0
-"""So long a controller has to delete the pods of a job that is called back; hived does it then."""
+"""So long a controller has to delete the pods of a job that it suspended; hived does it then."""
 
 
 class Change(Enum):
-    """What is to be written onto a job object, together with the state that is kept there."""
+    """A write onto a job object, together with its state."""
 
     RESUME = "resume"
     SUSPEND = "suspend"
@@ -101,7 +101,7 @@ class JobRecord(Entry):
 class QueuedJobs(Queues):
     """Queues of jobs with objects. `entries` are by key, in the order in which jobs were seen first.
 
-    A job has `start_s` seconds from when it was let go until a pod of it has a node.
+    A job has `start_s` seconds from when it was resumed until a pod of it has a node.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class QueuedJobs(Queues):
         """A job looks like this now. `kept` is the state on it; `problem` says why it is no unit.
 
         `has_cells`: pods of it have cells; asked for new jobs, and those that are to leave. One that `is_first`, seen
-        when these turns begin, is left alone then if nobody has ever held it: it ran before there were queues.
+        when these turns begin, is left alone then if hived never suspended it: it ran before there were queues.
         """
         key = job.ref.key
         self._changed[key] = None
@@ -153,7 +153,7 @@ class QueuedJobs(Queues):
         elif kept.version >= entry.kept.version:
             self._again(entry, replace(job, roles=()), unit, problem, now, has_cells=has_cells)
         elif entry.wanted is None and entry.written is None:
-            self._want(entry, Change.NOTE)  # somebody has taken away what is kept; news count again once it is there
+            self._want(entry, Change.NOTE)  # its state was taken off; news count again once it is there
 
     def job_gone(self, job: JobRef, now: float) -> None:
         """A job was deleted."""
@@ -164,7 +164,7 @@ class QueuedJobs(Queues):
 
         Returns the keys of jobs that lost theirs, with "", and of those that have had no pod with a node for too long,
         with `LATE`: or, on lent cells, too few pods for the cells that are held. A gang that does not come back has its
-        pods, and nobody has to make them.
+        pods, and they are not made anew.
         """
         back: dict[str, str] = {}
         for key, state in states.items():
@@ -198,7 +198,7 @@ class QueuedJobs(Queues):
             self.changed(entry.asks)
 
     def pods_are_gated(self, key: str) -> None:
-        """Pods of a job wait at its gate. They came after it was let go: it is let go once more."""
+        """Pods of a job wait at its gate. They came after it was resumed: it is resumed once more."""
         entry = self.entries.get(key)
         if entry is not None and entry.life.has_cells and entry.written is None and entry.wanted is None:
             self._want(entry, Change.RESUME)
@@ -226,7 +226,7 @@ class QueuedJobs(Queues):
     # Decisions
 
     def resume(self, key: str, now: float, *, is_borrowed: bool) -> None:
-        """Cells are held for a unit, perhaps for fewer of its pods: its job may go."""
+        """Cells are held for a unit, perhaps for fewer of its pods: its job is resumed."""
         self.started(key, now, is_borrowed=is_borrowed)
         entry = self.entries[key]
         kept = entry.kept.followed_by(
@@ -236,7 +236,7 @@ class QueuedJobs(Queues):
         self._go_to(entry, entry.life, kept, Change.RESUME, now)  # the same turn may have told it to leave
 
     def suspend(self, key: str, winner: str, now: float, since_s: float | None = None) -> None:
-        """A job waits again: its cells are gone, perhaps to another one. An earlier term decided it at `since_s`."""
+        """A job is suspended: its cells are gone, perhaps to another one. An earlier term decided it at `since_s`."""
         entry = self.entries[key]
         self.leaving(key, winner, entry.kept.since_s, now if since_s is None else None)
         late = entry.kept.late
@@ -263,7 +263,7 @@ class QueuedJobs(Queues):
         self.runs_borrowed(key, is_borrowed=is_borrowed)
 
     def keep(self, key: str, **changes: Any) -> None:
-        """Another state is to be kept: a place, or that its owner holds it back."""
+        """Write another state onto a job, such as its place."""
         entry = self.entries[key]
         entry.kept = entry.kept.followed_by(**changes)
         self._want(entry, entry.wanted or Change.NOTE)
@@ -275,7 +275,7 @@ class QueuedJobs(Queues):
             self.keep(unit.key, leaf_count=unit.leaf_count)
 
     def hold(self, key: str, *, is_held: bool) -> None:
-        """Keep that somebody holds a job back, or lets it take its turn again, whoever has suspended it."""
+        """Hold a job, or have it take its turn again even if its owner suspended it, and write that onto it."""
         was_suspended = self.entries[key].kept.is_suspended
         self.held(key, is_held)
         self.keep(key, is_held=is_held, is_suspended=was_suspended and is_held)
@@ -331,7 +331,7 @@ class QueuedJobs(Queues):
             self.started(key, now, is_borrowed=True)
             self.suspend(key, kept.evicted_for, now, kept.since_s if kept.evicted_for else None)
         elif kept.is_let_go:
-            self.keep(key, is_let_go=False)  # somebody else suspended it
+            self.keep(key, is_let_go=False)  # not hived suspended it
 
     def _again(
         self, entry: JobRecord, job: Job, unit: Unit | None, problem: str, now: float, *, has_cells: bool
@@ -352,11 +352,11 @@ class QueuedJobs(Queues):
             if entry.kept.is_suspended:
                 self.keep(entry.key, is_suspended=False)
                 self.held(entry.key, entry.kept.is_aside)
-            self._want(entry, Change.SUSPEND)  # somebody else resumed it
+            self._want(entry, Change.SUSPEND)  # not hived resumed it
         elif entry.life.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
             self._take_owners_word(entry)
             self.held(entry.key, entry.kept.is_aside)
-            self.suspend(entry.key, "", now)  # somebody else suspended it
+            self.suspend(entry.key, "", now)  # not hived suspended it
         elif entry.life.has_cells and (_has_grown(entry, entry.asks) or (had is not None and had.vc != entry.asks.vc)):
             self.suspend(entry.key, GROWN, now)
 
@@ -368,7 +368,7 @@ class QueuedJobs(Queues):
             entry.kept = replace(entry.kept, is_suspended=True)
 
     def _release(self, entry: JobRecord, *, is_marked: bool) -> None:
-        """Let a job go that is in no queue, if hived holds it: it was marked at its creation, or has been a unit."""
+        """Resume a job that is in no queue, if hived holds it: it was marked at its creation, or has been a unit."""
         if is_marked and not entry.problem and entry.job.state is JobState.HELD and entry.written is None:
             self._want(entry, Change.RESUME)
 
@@ -421,5 +421,5 @@ def _lacking_since(entry: JobRecord, state: HoldState) -> float | None:
 
 
 def _has_grown(entry: JobRecord, unit: Unit) -> bool:
-    """Does a job ask for more cells than were held when it was let go? Kinds that grow by themselves may."""
+    """Does a job ask for more cells than were held when it was resumed? Kinds that grow by themselves may."""
     return not entry.job.grows and 0 < entry.kept.leaf_count < unit.leaf_count

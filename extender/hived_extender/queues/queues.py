@@ -34,7 +34,7 @@ from hived_extender.queues.units import Order, OtherUse, Unit
 
 
 class Queues(Questions):
-    """All queues of one cluster. See the module.
+    """All queues of one cluster.
 
     Facts may be told more than once. A key that is unknown is ignored, since its job may be gone already.
     """
@@ -249,7 +249,7 @@ class Queues(Questions):
         """The orders of a turn. Its starts have their cells: `room` has held them.
 
         One that would take too long is cut (`is_cut`): the next turns, which are to be at once, do the rest in the
-        same order. Nobody borrows before all that are due have been served.
+        same order. None borrows before all that are due have been served.
         """
         self._now_s = now
         self._table.end_rests(now)
@@ -279,7 +279,7 @@ class Queues(Questions):
         return moved
 
     def _forget(self, entry: Entry) -> None:
-        """One that only waits has kept nobody from cells; a claim of it is dropped, with all refusals, by a turn."""
+        """One that only waits has kept no others from cells; a claim of it is dropped, with all refusals, by a turn."""
         table = self._table
         if entry.life.is_live:
             table.stopped(entry)

@@ -96,10 +96,10 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
     start is reserved.
 
     `start_s` is None if that is unknown, and `late_s` is the time of 9 of 10 cases of an estimate. `is_blocked`:
-    policy `Block` lets nobody past the first one. `behind`: it may not go past a first one that has these cells
+    policy `Block` lets none past the first one. `behind`: it may not go past a first one that has these cells
     reserved, or that waits for its quota, perhaps on borrowed cells; "min" of one that waits for its own. One that
     `only_borrows` never gets cells of its own: it is opportunistic, or larger than its virtual cluster. One that
-    `spares_others` preempts nobody, and jobs of lower priority have cells of its virtual cluster.
+    `spares_others` preempts none, and jobs of lower priority have cells of its virtual cluster.
     """
 
     before: int
@@ -224,7 +224,7 @@ RESUMED = "its owner has resumed it, and it is let go when it is its turn"
 SUSPENDED = "its owner has suspended it: it takes its turn when its owner resumes it, or says hived release"
 
 STARTING = "its cells are held, and pods of it are yet to take them"
-"""The reason of a job that was let go, until all of its pods have their cells."""
+"""The reason of a job that was resumed, until all of its pods have their cells."""
 
 _IDLE = {"insufficient capacity when scheduling in physical cluster": "no idle cells are enough"}
 """Words of the core that owners of jobs would not know."""
@@ -275,7 +275,7 @@ _UNTIMED: dict[type[Reason], str] = {
     MakingRoom: "others have been told to leave for it",
     NoHardware: "nobody says when its cells can be had",
 }
-"""Why nobody says when a job starts."""
+"""Why it is unknown when a job starts."""
 
 
 def _start_of_turn(reason: NotItsTurn) -> When:

@@ -12,7 +12,7 @@ from hived_extender.queues.table import Life
 from hived_extender.queues.tree_use import MOST_NAMED, lowered_by
 
 LOCK_S = 1.0
-"""How long a turn is waited for: the API server waits for a review, and somebody for a plan."""
+"""How long a turn is waited for: the API server waits for a review, and a caller for a plan."""
 
 UNKNOWN = "which jobs wait in queues is not known at the moment: see hived get queue --jobs"
 RESUMED = "queues are switched off: these jobs that wait are let go at once, whether or not there are cells"
@@ -27,7 +27,7 @@ QUOTA_GOES = (
 )
 
 
-def without_queues(desk: QueueController, new: Configuration) -> list[str]:
+def without_queues(controller: QueueController, new: Configuration) -> list[str]:
     """Which waiting jobs would lose their queue by a configuration. Cost O(jobs)."""
 
     def told(waiting: list[JobRecord]) -> list[str]:
@@ -37,28 +37,28 @@ def without_queues(desk: QueueController, new: Configuration) -> list[str]:
         freed = {entry.key: entry for entry in waiting if should_resume(entry.job, entry.kept)}
         return _named(freed.values(), RESUMED) + _named((one for one in waiting if one.key not in freed), STAYS)
 
-    return _of_waiting(desk, told)
+    return _of_waiting(controller, told)
 
 
-def without_quotas(desk: QueueController, tree: QuotaTree) -> list[str]:
+def without_quotas(controller: QueueController, tree: QuotaTree) -> list[str]:
     """Which waiting jobs would lose their quota by another tree. Cost O(jobs)."""
-    before: Mapping[str, object] = {} if desk.quotas.tree is None else desk.quotas.tree.quotas
+    before: Mapping[str, object] = {} if controller.quotas.tree is None else controller.quotas.tree.quotas
 
     def told(waiting: list[JobRecord]) -> list[str]:
         lost = (one for one in waiting if one.asks and one.asks.queue in before and one.asks.queue not in tree.quotas)
         return _named(lost, QUOTA_GOES)
 
-    return _of_waiting(desk, told)
+    return _of_waiting(controller, told)
 
 
-def _of_waiting(desk: QueueController, told: Callable[[list[JobRecord]], list[str]]) -> list[str]:
-    if not desk.lock.acquire(timeout=LOCK_S):
+def _of_waiting(controller: QueueController, told: Callable[[list[JobRecord]], list[str]]) -> list[str]:
+    if not controller.lock.acquire(timeout=LOCK_S):
         return [UNKNOWN]
     try:
-        entries = () if desk.turns is None else desk.turns.queues.entries.values()
+        entries = () if controller.turns is None else controller.turns.queues.entries.values()
         return told([entry for entry in entries if entry.life is Life.WAITING])
     finally:
-        desk.lock.release()
+        controller.lock.release()
 
 
 def _named(entries: Iterable[JobRecord], fate: str) -> list[str]:
@@ -68,15 +68,15 @@ def _named(entries: Iterable[JobRecord], fate: str) -> list[str]:
     return [f"{fate} ({len(names)}): {', '.join(names[:MOST_NAMED])}{more}"] if names else []
 
 
-def tree_warnings(desk: QueueController, document: Mapping[str, Any], tree: QuotaTree) -> list[str]:
+def tree_warnings(controller: QueueController, document: Mapping[str, Any], tree: QuotaTree) -> list[str]:
     """Which jobs would be above the quotas of a tree, or lose theirs; why one does not count. Cost O(jobs)."""
-    if why := desk.quotas.why_ignored(document):
+    if why := controller.quotas.why_ignored(document):
         return [why]
-    if not desk.lock.acquire(timeout=LOCK_S):
+    if not controller.lock.acquire(timeout=LOCK_S):
         return ["whether jobs are above it is not known at the moment: see hived get queue afterwards"]
     try:
-        turns = desk.turns
+        turns = controller.turns
         found = [] if turns is None else lowered_by(tree, turns.queues, wall_s())
     finally:
-        desk.lock.release()
-    return [*found, *without_quotas(desk, tree)]
+        controller.lock.release()
+    return [*found, *without_quotas(controller, tree)]

@@ -58,7 +58,7 @@ class Victims:
 
 @dataclass(frozen=True, slots=True)
 class NoCells(Wait):
-    """There are no cells, whichever nodes Kubernetes would allow. So nobody has any who asks for as many."""
+    """There are no cells, whichever nodes Kubernetes would allow. So there are none for others that ask for as many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class RoomMade(Wait):
 
 
 class Room(Protocol):
-    """See the module."""
+    """The live cluster."""
 
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
         """Hold cells for a unit without evicting anybody: it has them from now on.

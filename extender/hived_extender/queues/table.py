@@ -200,24 +200,24 @@ _LIMIT = 4096
 
 
 class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is kept of one unit.
+    """The state of a unit on its job.
 
     Attributes
     ----------
     version : counts what hived has written, so that an older state tells itself whatever clocks say
-    is_let_go : hived has let the job go, and not called it back
-    leaf_count : the leaf cells of the gang that was let go
+    is_let_go : hived has resumed the job, and not suspended it since
+    leaf_count : the leaf cells of the gang that was resumed
     is_borrowed : it runs as opportunistic work
-    since_s : when it was let go or called back last
+    since_s : when it was resumed or suspended last
     due_s : when the schedule of its VC alone has started it, None if it has not
-    attempts : how often it was let go
+    attempts : how often it was resumed
     place : its own place in the order, None for the one that follows from its creation
     is_held : its owner or an admin said `hived hold`
     is_suspended : its owner has suspended the object while it ran, and has not resumed it
     promised_s : the limit by which it went past the first job that did not fit, None if it has not
     late : how often its pods did not come, and until when it takes no turn
     returned : how often it gave borrowed cells back, and until when it borrows no more
-    evicted_for : the job that its cells went to, as `masked` has it for its owner; "" if it was never called back
+    evicted_for : the job that its cells went to, as `masked` has it for its owner; "" if it was never suspended
     """
 
     version: int = 0
@@ -270,7 +270,7 @@ def written(kept: Kept, uid: str, prover: Prover) -> dict[str, str]:
 
 
 def read_kept(annotations: Mapping[str, str], uid: str, prover: Prover) -> Kept:
-    """The state that hived has written onto a job; an empty one if it has not, or somebody else has."""
+    """The state that hived has written onto a job; an empty one if it has not, or another has."""
     try:
         sealed = _decoder.decode(annotations.get(STATE, "{}")[:_LIMIT])
         if not prover.is_sealed(uid, sealed.kept, sealed.seal):
@@ -352,7 +352,7 @@ class OwnRefusals:
 
 
 class Table:
-    """See the module."""
+    """The state of all queues."""
 
     def __init__(self, spec: ClusterSpec, learned: Learned | None, pace: Pace) -> None:
         """Cost O(cells)."""
@@ -477,7 +477,7 @@ class Table:
         return self.kinds.join(unit, self.rules.of(unit.queue).most_running is not None)
 
     def borrowed_shape(self, number: int) -> tuple[PodSpec, str]:
-        """What the live cluster is asked for if a unit of this kind borrows: equal for kinds with the same answer."""
+        """The request to the live cluster if a unit of this kind borrows: equal for kinds with the same answer."""
         found = self._shapes.get(number)
         if found is None:
             kind = self.kinds[number]

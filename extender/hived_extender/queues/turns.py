@@ -118,13 +118,13 @@ log = logging.getLogger(__name__)
 
 
 class Suspending:
-    """See the module."""
+    """Suspends jobs: notes it, announces it, has their pods wait, and gives back what is held for them."""
 
     def __init__(self, service: Service, queues: QueuedJobs, events: JobEvents, now: Callable[[], float]) -> None:
         self._service, self._queues, self._events, self._now = service, queues, events, now
 
     def reclaim(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
-        """As `suspend`; it counts as one whose cells others are due."""
+        """As `suspend`; it counts as a reclaim."""
         self._service.metrics.queue_reclaimed.labels(self._queues.queue_of(key)).inc()
         self.suspend(key, winner, loses_turn=loses_turn)
 
@@ -136,7 +136,7 @@ class Suspending:
         self.tell_suspended(self._queues.entries[key])
 
     def tell_suspended(self, entry: JobRecord) -> None:
-        """It is noted already, as somebody has changed the job."""
+        """It is noted already, as the job was changed by others."""
         job = entry.job.ref
         if entry.kept.is_suspended:
             self._events.suspended(job, self._queues.queue_of(job.key), self._now())
@@ -153,7 +153,7 @@ class Suspending:
             self._queues.move(key, BACK)
 
     def requeue_gone(self) -> None:
-        """Jobs wait again once their pods are gone, and these are evicted where nobody else makes them leave."""
+        """Jobs wait again once their pods are gone, and these are evicted where nothing else makes them leave."""
         for entry, has_failed in self._queues.still_leaving(self._now()):
             with self._service.runner.look() as machine:
                 pods = [one for one in machine.cache.jobs.pods_of(entry.job.ref) if one.state.is_placed]
@@ -181,7 +181,7 @@ class Suspending:
 
 
 class Shrinking:
-    """See the module."""
+    """Has jobs that need fewer cells than they started with give the rest back."""
 
     def __init__(self, service: Service, queues: QueuedJobs, room: LiveRoom) -> None:
         self._service, self._queues, self._room = service, queues, room
@@ -260,10 +260,10 @@ GATED = frozenset([("", gangs.KIND), *((kind.group, kind.kind) for kind in table
 """Groups and kinds of jobs whose pods are held by a gate."""
 
 MOVES = "others, as its turn has come and its own cells are elsewhere"
-"""Who gets the cells of a job that moves to its own."""
+"""Words for the winner, where a job moves to its own cells."""
 
 ASK_ALL_S = 30.0
-"""After so many seconds jobs that were refused are asked for again, though nobody told of a change: labels, taints and
+"""After so many seconds jobs that were refused are asked for again, though no change was reported: labels, taints and
 other pods of a node bear on an answer, too, and the core does not know of them."""
 
 
@@ -285,7 +285,7 @@ class Shared:
 
 
 class Turns:
-    """See the module. `queues`, `known`, `use` and `room` may be looked at between calls."""
+    """The queues of one term. `queues`, `known`, `use` and `room` may be looked at between calls."""
 
     def __init__(
         self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, shared: Shared
@@ -323,7 +323,7 @@ class Turns:
         """A job looks like this now; None if it is gone. `is_first`: it was there when these turns began, after those
         of an `earlier` term.
 
-        A mistake of ours in taking it in is its own trouble, and stops nobody's turn.
+        A mistake of ours in taking it in is its own trouble, and stops no other's turn.
         """
         before = self._names.get(name)
         if before is not None and (seen is None or seen.job.ref != before):
@@ -531,7 +531,7 @@ class Turns:
     def _kept(self, job: Job, entry: JobRecord | None, earlier: "Turns | None") -> Kept:
         """The state that is kept on a job. Its owner may write an older one again, which an earlier term knows better.
 
-        That of a gang was on its pods, which are gone once it is called back.
+        That of a gang was on its pods, which are gone once it is suspended.
         """
         found = read_kept(job.annotations, job.ref.uid, self._prover)
         if entry is None and earlier is not None:
@@ -541,7 +541,7 @@ class Turns:
         return found if entry is None else max(found, entry.kept, key=lambda one: one.version)
 
     def _hold_again(self, entry: JobRecord, unit: Unit, *, has_cells: bool) -> None:
-        """Pods of a job that an earlier term let go run at the priority of then, and those to come get cells."""
+        """Pods of a job that an earlier term resumed run at the priority of then, and those to come get cells."""
         found = None
         if entry.life.has_cells and entry.kept.is_let_go:
             if has_cells:

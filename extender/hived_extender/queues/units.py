@@ -40,10 +40,10 @@ class Unit(msgspec.Struct, frozen=True):
     spec : the whole gang as one affinity group: virtual cluster, priority, members, cells. Its group name is the key
     created_s : seconds since 1970; its place among equals, which it keeps when it comes back
     namespace : of the job
-    user : the owner, for limits per user; "" if nobody says
+    user : the owner, for limits per user; "" if unknown
     request : amounts by resource, in the resource's base unit, as the quota tree counts them
     is_preemptible : may it run ahead, on borrowed cells that are taken back
-    limit_s : how long a run lasts at the most, as declared; None if nobody says
+    limit_s : how long a run lasts at the most, as declared; None if unknown
     may_take_time : has it pods without cells, which may come long before those with cells?
     minimum : with which pods it may start, None for all
     chosen : how many pods of each of its kinds it has, () for all
@@ -193,7 +193,7 @@ def smallest(unit: Unit) -> Unit:
 
 
 def no_larger(unit: Unit, leaf_count: int) -> Unit:
-    """The unit with so many leaf cells at most, as it was let go with; itself if it has no more."""
+    """The unit with so many leaf cells at most, as it was resumed with; itself if it has no more."""
     if unit.leaf_count <= leaf_count:
         return unit
     return largest(unit, lambda one: one.leaf_count <= leaf_count) or unit

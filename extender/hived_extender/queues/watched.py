@@ -39,7 +39,7 @@ CLASSES = ObjectKind("scheduling.k8s.io", "priorityclasses", ("v1",))
 
 
 class WatchedClasses:
-    """See the module. Thread-safe. `wake` is called when a class comes or goes that preempts nobody.
+    """PriorityClasses whose pods preempt none; thread-safe. `wake` is called when one comes or goes.
 
     Jobs may come before their class, and classes may go: `take_changed` says that all jobs are to be looked at again.
     """
@@ -122,7 +122,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class WatchedJobs:
-    """See the module. Every method may be called from any thread.
+    """Jobs as values. Every method may be called from any thread.
 
     `read_need` gives the needs of a job, None if it is not ours; it raises UserError. `wake` is called after each fact,
     `made` at once with a job and the one that made it, None if it is gone: its pods come in the next moment. A job has
@@ -218,7 +218,7 @@ class WatchedJobs:
         if was_known:
             self._wake()
 
-    # Taken by the desk
+    # Taken by the controller
 
     def take_news(self) -> dict[JobName, Seen | None]:
         """The jobs that have changed since the last call, None for one that is gone, in the order of their news."""
@@ -327,11 +327,11 @@ AGAIN_S = 5.0
 """A gang that waits for pods, or for its object, is read again after so long."""
 
 COMES_BACK_S = 60.0
-"""After so long without pods a gang that was called back does not come back any more."""
+"""After so long without pods a gang that was suspended does not come back any more."""
 
 
 class WatchedGangs:
-    """See the module. For any thread; `look` hands over to `jobs` what has changed."""
+    """Gangs of plain pods, handed over like jobs. For any thread; `look` hands over to `jobs` what has changed."""
 
     def __init__(self, jobs: WatchedJobs, wake: Callable[[], None], clock: Callable[[], float]) -> None:
         self._jobs, self._wake, self._clock = jobs, wake, clock
@@ -377,7 +377,7 @@ class WatchedGangs:
             self._changed[gang] = None
         self._wake()
 
-    # For the desk
+    # For the controller
 
     def suspended(self, gang: JobName) -> None:
         """The pods of a gang are being deleted, so that they come back with the gate."""
@@ -447,7 +447,10 @@ INVALID, IGNORED, MISSPELT = "InvalidQuotaTree", "IgnoredQuotaTree", "MisspeltQu
 
 
 class WatchedTree:
-    """See the module. Thread-safe. `tell` is called once with each object, message and reason that are news."""
+    """The ElasticQuotaTree that counts. Thread-safe.
+
+    `tell` is called once with each object, message and reason that are news.
+    """
 
     def __init__(self, wake: Callable[[], None], tell: Callable[[Object, str, str], None]) -> None:
         self._wake, self._tell = wake, tell
@@ -550,7 +553,7 @@ class QueueObjects:
     def read(self, items: list[QueueItem]) -> list[tuple[QueueItem, str]]:
         """Take in how all objects look now. Of several for one queue the one counts that hived has made.
 
-        Returns those that count nothing, with a reason of which nobody was told yet: a mistake, or `IGNORED`.
+        Returns those that count nothing, with a reason that was not told yet: a mistake, or `IGNORED`.
         """
         said: dict[str, Said] = {}
         problems: dict[str, str] = {}
