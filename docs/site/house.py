@@ -267,7 +267,7 @@ def _names_the_job(value: object, depth: int = 4) -> bool:
         inner = [*value] if len(value) < 64 else ()
     elif isinstance(value, msgspec.Struct):
         inner = [getattr(value, name) for name in value.__struct_fields__]
-    elif dataclasses.is_dataclass(value) and getattr(value, "__dataclass_params__").frozen:  # noqa: B009
+    elif dataclasses.is_dataclass(value) and vars(type(value))["__dataclass_params__"].frozen:
         inner = [getattr(value, each.name) for each in dataclasses.fields(value)]
     return depth > 0 and any(_names_the_job(each, depth - 1) for each in inner)
 

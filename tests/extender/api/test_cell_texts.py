@@ -9,7 +9,7 @@ from hived.cells.state import State
 from hived.life import status
 from hived.values.errors import UserError
 from hived_config.loader import load_text
-from hived_extender.api import cells
+from hived_extender.api import cell_texts
 from hived_extender.api.cell_texts import CellTexts
 from hived_extender.jobs.wire import encode
 from hived_extender.machine.core import Core
@@ -63,13 +63,13 @@ def test_texts_are_those_of_the_encoded_mappings(seed: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 15])
 def test_slices_of_any_size_make_the_same_text(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(cells, "SLICE", size)
+    monkeypatch.setattr(cell_texts, "SLICE", size)
     check(status.copy_cells(named_state()))
 
 
 @pytest.mark.parametrize("size", [1, 3, 7])
 def test_a_slice_has_few_cells_and_those_bound_to_them(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    monkeypatch.setattr(cells, "SLICE", size)
+    monkeypatch.setattr(cell_texts, "SLICE", size)
     texts = CellTexts(status.copy_cells(named_state()))
     slices = chain(texts.physical_cluster(), *(texts.virtual_cluster(vc) for vc in texts.vc_names))
     assert max(each.count(b'"cellAddress"') for each in slices) <= 2 * size
