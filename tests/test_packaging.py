@@ -198,7 +198,7 @@ def test_the_manifests_are_printed_from_the_wheel(image: Path) -> None:
 IMPORTS = """
 import sys
 import hived_extender.running
-from hived import linked
+from hived.kernels import linked
 print(linked.variant(), *sorted({"numba", "llvmlite"} & sys.modules.keys()))
 """
 
