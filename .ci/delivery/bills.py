@@ -1,4 +1,4 @@
-"""The bill of materials (CycloneDX 1.6) and the list of licences of what hived is installed with.
+"""The bill of materials (CycloneDX 1.6) and the licences of all packages that hived is installed with.
 
 cyclonedx-py reads requirements.lock, and the licences and needs of the packages in this environment. Neither file names
 a time or a machine, so that the same checkout gives the same bytes.

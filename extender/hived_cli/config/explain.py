@@ -61,7 +61,7 @@ def _title(vc: str | None) -> str:
 
 
 def _blocks(chain: DividedChain, vcs: Sequence[str]) -> list[list[str | None]]:
-    """The virtual clusters, then None for what is spare, in blocks of columns no wider than a terminal."""
+    """Columns in blocks no wider than a terminal: the virtual clusters, then None for spare cells."""
     fixed = table(_HEADERS, [row[: len(_HEADERS)] for row in _rows(chain, [])]).splitlines()
     left = WIDTH - len(_INDENT) - max(map(len, map(click.unstyle, fixed)))
     blocks: list[list[str | None]] = [[]]

@@ -202,9 +202,9 @@ class SharedAnswers(Generic[V]):
         kept.future.set_result(answer)
 
     def _forget(self) -> None:
-        """Those that have ended, and the oldest if there are too many.
+        """Forget answers that have ended, and the oldest if there are too many.
 
-        Those under way stay: others wait for them all the same, but would ask anew. Cost O(answers).
+        Answers under way stay, as callers wait for them. Cost O(answers).
         """
         done = [(question, kept) for question, kept in self._answers.items() if kept.future.done()]
         over = len(self._answers) - self._most

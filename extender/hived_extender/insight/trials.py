@@ -327,7 +327,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 _OF_KUBERNETES = "node.kubernetes.io/"
-"""Kubernetes itself taints nodes that are not ready or cordoned by such keys."""
+"""The prefix of the taints that Kubernetes puts on nodes that are cordoned or not ready."""
 
 
 class Wanted(msgspec.Struct, frozen=True):

@@ -475,7 +475,7 @@ def _listed(names: Collection[str]) -> str:
 
 
 def _check_podgroup(pod: Pod, description: Description | None) -> None:
-    """Raise UserError if a pod's PodGroup has another priority: kube-scheduler starts no pod of such a group."""
+    """Raise UserError if a pod's PodGroup has another priority, as kube-scheduler would then start no pod of it."""
     group = description.kube_priority if description is not None else None
     spec = pod.spec or PodSpec()
     if description is None or group is None or spec.priority is None or spec.priority == group:

@@ -136,7 +136,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _configuration(load: Callable[[], tuple[Any, float]]) -> Configuration:
-    """Our values of what the official client has loaded; `load` gives that, and when its credentials expire."""
+    """Convert a configuration of the official client; `load` returns it, and when its credentials expire."""
     loaded, expires_at = load()
 
     def renew() -> tuple[Identity, float]:

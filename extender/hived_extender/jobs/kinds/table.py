@@ -131,7 +131,7 @@ def objects_of(pod: Pod) -> frozenset[ObjectRef]:
 
 
 def _refusal(pod: Pod, *, has_gang: bool) -> str:
-    """Why a pod has to wait for what it requires, "" if all of its keys are understood."""
+    """Join the refusals of keys that a pod requires and hived refuses; "" if there are none."""
     places = (("annotation ", pod.metadata.annotations), ("label ", pod.metadata.labels))
     return "; ".join(
         key.refusal(place, values[name])

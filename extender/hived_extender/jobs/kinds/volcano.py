@@ -201,7 +201,7 @@ def _wish(mode: str | None, tier_name: str | None, tier: int | None) -> Within |
 
 
 def _refused_subgroups(spec: Part, source: ObjectRef) -> str | None:
-    """Why the pods wait for what the PodGroup requires of its subgroups, None if it only prefers something."""
+    """Refuse what a PodGroup requires of its subgroups; None if it requires nothing."""
     for part in spec.parts(_SUBGROUPS):
         topology = part.part("networkTopology")
         is_hard = any(topology) and topology.read("mode", one_of("hard", "soft")) != "soft"
