@@ -4,25 +4,40 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO := $(VENV)/.demo
 # Twice the cores of a small machine: tests wait for kernels, leases, probes and watches as long as they compute.
 WORKERS ?= 4
 DELIVER := PYTHONPATH=.ci $(BIN)/python -m delivery
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kernels demo demo-dialects test test-long test-jit test-nojit test-image published test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench bench-e2e quality forecast soak why storm attacks clean
+.PHONY: help setup kernels demo demo-dialects flask test test-long test-jit test-nojit test-image published test-chart browser lock advisories docs test-docs e2e e2e-versions e2e-controllers e2e-failures e2e-mixed check sbom wheel chart bench bench-e2e quality forecast soak why storm attacks clean
 
 help: ## list what can be made
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# Exactly what is locked, by digest; then the project itself, whose build needs no network without isolation.
-$(READY): pyproject.toml .ci/dev.lock
+# Exactly what is locked, by digest; then the project itself, whose build needs no network without isolation. A demo needs a
+# tenth of it, which is not translated beforehand.
+$(READY): pyproject.toml .ci/dev.lock | $(BIN)/python
+	@echo "setting up $(VENV), all of it: 0.8 GB"
+	@$(BIN)/python .ci/set_up.py .ci/dev.lock
+	@$(INSTALL)
+	@touch $@ $(DEMO)
+
+$(DEMO): pyproject.toml .ci/demo.lock | $(BIN)/python
+	@echo "setting up $(VENV), the part that a demo needs: 0.1 GB"
+	@$(BIN)/python .ci/set_up.py .ci/demo.lock --no-compile
+	@$(INSTALL)
+	@touch $@
+
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "hived needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ..." >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "setting up $(VENV), which takes about a minute ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement .ci/dev.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $@
+	@echo "making $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+# The whole .venv has what a demo needs. A changed lock sets up either one again.
+FOR_DEMO := $(if $(wildcard $(READY)),$(READY),$(DEMO))
 
 setup: $(READY) ## make .venv with everything that is needed to run, test and check
 
@@ -31,11 +46,15 @@ kernels: $(READY) ## link the kernels into a library, for this checkout: VARIANT
 	@$(BIN)/python -m hived_extender.build $(if $(VARIANT),--variant $(VARIANT))
 
 # A lab has a few nodes, where kernels are quick as plain Python; so nothing has to be compiled before the demo starts.
-demo: $(READY) ## see the guarantees at work on an embedded cluster, no Kubernetes needed
+demo: $(FOR_DEMO) ## see the guarantees at work on an embedded cluster, no Kubernetes needed
 	@NUMBA_DISABLE_JIT=1 $(BIN)/hived demo
 
-demo-dialects: $(READY) ## see jobs of other schedulers and controllers get the same guarantees
+demo-dialects: $(FOR_DEMO) ## see jobs of other schedulers and controllers get the same guarantees
 	@NUMBA_DISABLE_JIT=1 $(BIN)/hived demo dialects
+
+# Flask's own server has every path; the port is that of the configuration.
+flask: $(FOR_DEMO) ## the whole endpoint under Flask's own server, with an embedded cluster: CONFIG=examples/...
+	@NUMBA_DISABLE_JIT=1 HIVED_SERVE_OPTIONS="--embedded $(or $(CONFIG),examples/lab/03-opportunistic/hivedscheduler.yaml)" $(BIN)/flask --app hived_cli.wsgi run --port 9096
 
 # Programs that tests start would else translate all sources anew, each by itself, where the environment forbids to keep that.
 test: kernels ## all tests but long ones, in about five minutes on two cores
@@ -50,7 +69,7 @@ test-docs: $(READY) ## the commands of all pages of the documentation, on embedd
 
 # Kernels are linked in `make test`, so whatever needs the compiler is skipped there.
 test-jit: $(READY) ## the tests of compiling, with kernels compiled in a running process
-	HIVED_KERNELS=compiled PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "" tests/core/kernels/compiling/test_compiled.py tests/core/kernels/compiling/test_ways.py tests/core/kernels/test_jit.py tests/core/kernels/test_blocks.py tests/core/life/test_preassigned.py tests/extender/test_whole_changeover.py $$(grep -rlw callable_kernel tests/core --include='test_*.py')
+	HIVED_KERNELS=compiled PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -m "" tests/core/kernels/compiling/test_compiled.py tests/core/kernels/compiling/test_ways.py tests/core/kernels/test_jit.py tests/core/kernels/test_blocks.py tests/extender/test_whole_changeover.py $$(grep -rlw callable_kernel tests/core --include='test_*.py')
 
 test-nojit: $(READY) ## the tests of kernels, with kernels as plain Python
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m pytest -m "" -n $(WORKERS) --dist loadfile --no-loadscope-reorder tests/core tests/extender/jobs/test_node_names.py
@@ -112,6 +131,8 @@ lock: $(READY) ## remake .ci/*.lock from pyproject.toml: UPGRADE=1
 	$(LOCK) $(if $(UPGRADE),--upgrade) pyproject.toml --extra dev --group build --output-file .ci/dev.lock
 	cp .ci/dev.lock .ci/requirements.lock
 	$(LOCK) pyproject.toml --output-file .ci/requirements.lock
+	cp .ci/dev.lock .ci/demo.lock
+	$(LOCK) --group demo --output-file .ci/demo.lock
 	cp .ci/dev.lock .ci/build.lock
 	$(LOCK) --group build --output-file .ci/build.lock
 
@@ -149,10 +170,10 @@ soak: $(READY) ## 200,000 random operations, with every invariant checked after 
 	$(BIN)/python -m tests.property.false_waits --states 100000
 	$(BIN)/python -m tests.property.queued --events 100000
 	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tests.extender.machine.judged_rooms --states 10000
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tests.extender.defrag.judged_moves --states 3000
+	NUMBA_DISABLE_JIT=1 $(BIN)/python -m tests.extender.insight.defrag.judged_moves --states 3000
 	HIVED_EDITS=20000 $(BIN)/python -m pytest -m "" tests/config/text/test_edits.py
 	HIVED_SYNCS=3000 $(BIN)/python -m pytest -m "" tests/config/generating/test_sync.py
-	HIVED_EXAMPLES=5 $(BIN)/python -m pytest -m "" tests/extender/defrag
+	HIVED_EXAMPLES=5 $(BIN)/python -m pytest -m "" tests/extender/insight/defrag
 	HIVED_CAPACITIES=1 $(BIN)/python -m pytest -m "" tests/core/cells/test_journal.py
 	HIVED_EXAMPLES=10 $(BIN)/python -m pytest -m "" $$(grep -rl 'examples(' tests --include='test_*.py')
 

@@ -22,7 +22,7 @@ from hived.deciding import decide
 from hived.life.groups import remember_members, remember_order
 from hived.life.victims import leaving_with
 from hived.scheduler import Fact, check_asked, handle, take_in, while_recording
-from hived.values.decisions import Bind, Decision, Preempt
+from hived.values.decisions import Applied, Bind, Decision, Preempt
 from hived.values.errors import UserError
 from hived.values.events import Event, Offer, Phase, PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import BindInfo, PodRequest
@@ -91,7 +91,7 @@ class Scenario:
 
         facts : supposed before
         evicted : if given, pods that would have to preempt are bound as well, once their victims have left; the names
-            of the groups that have to leave or are preempted lazily are written here, of all bundles
+            of the groups that have to leave or are preempted lazily are written here, of all bundles that can run
         """
         return self.tentatively(lambda: self._plan(bundles, facts, evicted))
 
@@ -126,6 +126,10 @@ class Scenario:
         for fact in facts:
             handle(self.state, fact)
 
+    def apply(self, fact: PodAllocated | Fact) -> Applied:
+        """Apply a fact, and say which groups it preempts lazily or cancels. Raises UserError as `handle` does."""
+        return take_in(self.state, fact)
+
     def leave(self, pods: Iterable[PodRequest]) -> None:
         """Delete these pods; groups that are not there are ignored."""
         self.tell(map(PodDeleted, pods))
@@ -138,7 +142,7 @@ class Scenario:
         """Ask, and carry out a Bind. Cost: a search."""
         decision = self.ask(asked)
         if isinstance(decision, Bind):
-            handle(self.state, PodAllocated(asked.pod, decision.bind_info, decision.lazily_preempted))
+            self.apply(PodAllocated(asked.pod, decision.bind_info, decision.lazily_preempted))
         return decision
 
     # ---- how a question is answered
@@ -154,7 +158,7 @@ class Scenario:
         self._suppose(facts)
         found: list[list[Decision] | UserError] = []
         for bundle in bundles:
-            before = mark(state)
+            before, count = mark(state), len(evicted or ())
             decisions: list[Decision] = []
             try:
                 for asked in bundle:
@@ -167,6 +171,8 @@ class Scenario:
                 undo_changes(state, before)
                 forget_order(state.arrays, state.cells)
                 forget_waits(state)
+                if evicted is not None:
+                    del evicted[count:]  # they stay, as it does not start
         return found
 
     def _suppose(self, facts: Sequence[Fact]) -> None:

@@ -14,6 +14,9 @@ template:
       resources: {limits: {nvidia.com/gpu: 2}}
 """
 
+NEVER = {"  spec:": "  spec:\n    restartPolicy: Never"}
+"""Kubernetes wants it of a batch Job."""
+
 
 def plan_file(file: str, submission: Submission) -> tuple[list[PlannedPod], list[str]]:
     """All pods of a file that are to be created now, and its warnings."""
@@ -73,6 +76,39 @@ spec:
       replicas: 2
 {template("worker", 6)}
 """
+XGBOOST = f"""\
+apiVersion: kubeflow.org/v1
+kind: XGBoostJob
+metadata: {{name: boost}}
+spec:
+  xgbReplicaSpecs:
+    Master:
+      replicas: 1
+{template("xgboost", 6)}
+    Worker:
+      replicas: 2
+{template("xgboost", 6)}
+"""
+PADDLE = f"""\
+apiVersion: kubeflow.org/v1
+kind: PaddleJob
+metadata: {{name: paddle}}
+spec:
+  paddleReplicaSpecs:
+    Worker:
+      replicas: 2
+{template("paddle", 6)}
+"""
+JAX = f"""\
+apiVersion: kubeflow.org/v1
+kind: JAXJob
+metadata: {{name: jax}}
+spec:
+  jaxReplicaSpecs:
+    Worker:
+      replicas: 2
+{template("jax", 6)}
+"""
 VOLCANO = f"""\
 apiVersion: batch.volcano.sh/v1alpha1
 kind: Job
@@ -119,7 +155,7 @@ spec:
   completions: 3
   parallelism: 2
   completionMode: Indexed
-{template("main", 2)}
+{template("main", 2, **NEVER)}
 """
 JOB_SET = f"""\
 apiVersion: jobset.x-k8s.io/v1alpha2
@@ -147,7 +183,7 @@ kind: Deployment
 metadata: {{name: web}}
 spec:
   replicas: 2
-  selector: {{matchLabels: {{app: x}}}}
+  selector: {{matchLabels: {{team: x}}}}
 {template("main", 2)}
 """
 ALL = {
@@ -155,6 +191,9 @@ ALL = {
     "TFJob": TENSORFLOW,
     "MPIJob v2": MPI,
     "MPIJob v1": MPI.replace("v2beta1", "v1"),
+    "XGBoostJob": XGBOOST,
+    "PaddleJob": PADDLE,
+    "JAXJob": JAX,
     "Volcano Job": VOLCANO,
     "ElasticJob": ELASTIC,
     "Job": PLAIN,

@@ -31,6 +31,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from hived_cli import main
 from hived_lab.start import start_embedded
+from hived_simulator.queued import NAMES as QUEUES
 from tests.places import ROOT
 from tests.test_waiting_messages import messages
 
@@ -85,6 +86,7 @@ def facts() -> list[str]:
         *_texts(modules),
         *_documents(modules),
         *_waiting(),
+        *(f"name {each}" for each in QUEUES if "-" in each),
     }
     return sorted(" ".join(fact.split()) for fact in found)
 
@@ -97,6 +99,8 @@ def _commands(modules: Mapping[str, "Source"]) -> Iterator[str]:
     for name, entry in PROJECT["project"]["scripts"].items():
         module, _, attribute = entry.partition(":")
         command = getattr(importlib.import_module(module), attribute)
+        if not isinstance(command, click.Command):
+            continue  # another way to call the same commands
         for path, each in _below(command, click.Context(command, info_name=name)):
             yield f"command {path}"
             yield from (f"command {path}: {_parameter(one)}" for one in each.params)

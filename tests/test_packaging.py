@@ -192,7 +192,7 @@ def test_the_manifests_are_printed_from_the_wheel(image: Path) -> None:
     sample = str(ROOT / "config" / "samples" / "racks.yaml")
     printed = run(image, "hived", "manifests", "--one-scheduler", "--config", sample)
     assert printed.count("kind: Deployment") == 2
-    assert (site_packages(image) / "hived_extender" / "deploy" / "manifests" / "overlays" / "tls").is_dir()
+    assert (site_packages(image) / "hived_deploy" / "manifests" / "overlays" / "tls").is_dir()
 
 
 IMPORTS = """

@@ -84,6 +84,24 @@ def test_each_chapter_says_where_it_is_in_the_code(chapter: str) -> None:
     files = re.findall(r"`([\w/]+\.py)`", where)
     assert files or "everywhere" in where
     assert [each for each in files if not (ROOT / each).is_file()] == []
+    assert [each for each in set(files) if files.count(each) > 1] == []
+
+
+def test_what_decides_is_in_the_code_and_cites_its_rules() -> None:
+    """Each row of "Where it is decided" names functions that exist, and rules that its files or their chapters cite."""
+    table = TEXT.split("\n## Where it is decided\n", 1)[1].split("\n## ", 1)[0]
+    rows = [row.split(" | ") for row in table.splitlines() if row.startswith("| ") and "`" in row]
+    assert len(rows) > 30
+    for question, rules, places in rows:
+        read = ""
+        for file, names in re.findall(r"`([\w/]+\.py)`(?: \(((?:`\w+`(?:, )?)+)\))?", places):
+            text = (ROOT / file).read_text()
+            for name in re.findall(r"\w+", names):
+                assert re.search(rf"^ *(def |class )?{name}\b(\(| =|:)", text, re.MULTILINE), f"{file} has no {name}"
+            read += text
+        cited = {each for citation in CITATION.finditer(read) for each in re.findall(NUMBER, citation[1])}
+        unknown = [rule for rule in re.findall(r"\[([\d.]+)\]", rules) if rule not in cited]
+        assert unknown == [], f"{question}: {unknown}"
 
 
 def test_every_link_within_the_page_leads_somewhere() -> None:

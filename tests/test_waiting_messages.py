@@ -25,6 +25,8 @@ FILES = (
     "extender/hived_extender/jobs/interpreter.py",
     "extender/hived_extender/jobs/quotas/usage.py",
     "extender/hived_extender/jobs/readings.py",
+    "extender/hived_extender/jobs/starts.py",
+    "extender/hived_extender/queues/awaited.py",
     "extender/hived_extender/kube_rules/mates.py",
     "extender/hived_extender/machine/acceptance.py",
     "extender/hived_extender/machine/bound_pods.py",

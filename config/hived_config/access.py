@@ -31,6 +31,7 @@ from hived_config.reader import (
     path_to,
     shorten,
 )
+from hived_config.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Requirement, Selector, matches
 from hived_config.skus import LABEL_PATTERN, LABEL_VALUE
 
 PRIORITY_WORDS = {"crit": 120, "prod": 100, "test": 10, "oppo": OPPORTUNISTIC_PRIORITY}
@@ -83,40 +84,6 @@ class Rights(Enum):
     NAMESPACES = "namespaces"
 
 
-class Operator(Enum):
-    """The comparison of a label, as in a Kubernetes label selector."""
-
-    IN = "In"
-    NOT_IN = "NotIn"
-    EXISTS = "Exists"
-    DOES_NOT_EXIST = "DoesNotExist"
-
-
-class Requirement(msgspec.Struct, frozen=True):
-    """One condition of a selector; `values` are empty for Exists and DoesNotExist."""
-
-    key: str
-    operator: Operator
-    values: tuple[str, ...] = ()
-
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        """True if labels fulfil it."""
-        match self.operator:
-            case Operator.IN:
-                return labels.get(self.key) in self.values
-            case Operator.NOT_IN:
-                return labels.get(self.key) not in self.values
-            case Operator.EXISTS:
-                return self.key in labels
-            case Operator.DOES_NOT_EXIST:
-                return self.key not in labels
-
-    def as_json(self) -> dict[str, Any]:
-        """As `matchExpressions` has it."""
-        values = {"values": list(self.values)} if self.values else {}
-        return {"key": self.key, "operator": self.operator.value, **values}
-
-
 class NamespaceEntry(msgspec.Struct, frozen=True):
     """One entry of a list of namespaces: a `name`, or a selector, which is all `requirements` together.
 
@@ -124,12 +91,12 @@ class NamespaceEntry(msgspec.Struct, frozen=True):
     """
 
     name: str = ""
-    requirements: tuple[Requirement, ...] = ()
+    requirements: Selector = ()
     max_priority: int = MAX_GUARANTEED_PRIORITY
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         """True for a selector that chooses a namespace with these labels."""
-        return bool(self.requirements and labels) and all(each.holds(labels) for each in self.requirements)
+        return bool(self.requirements and labels) and matches(self.requirements, labels)
 
     def as_json(self) -> Any:
         """As a file could have it."""
@@ -265,11 +232,12 @@ def _any_selects(entries: tuple[NamespaceEntry, ...], labels: Mapping[str, str])
     return any(entry.selects(labels) for entry in entries)
 
 
-_NAMESPACE = Text("the name of a namespace: at most 63 of a-z, 0-9 and '-'", r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+NAMESPACE_NAME = Text("the name of a namespace: at most 63 of a-z, 0-9 and '-'", r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _LABEL = Text("the name of a label, such as example.com/team", LABEL_PATTERN)
 _LABELS = MapOf("values of labels by name", LABEL_VALUE, "label", _LABEL)
 _VALUES = ListOf("a list of values", LABEL_VALUE)
 
+_Operator = Enum("_Operator", {"IN": IN, "OUT": NOT_IN, "PRESENT": EXISTS, "ABSENT": DOES_NOT_EXIST})
 CONDITION = Record(
     "condition",
     "a condition (a mapping)",
@@ -278,8 +246,8 @@ CONDITION = Record(
         Key("key", _LABEL, "the name of the label", is_required=True),
         Key(
             "operator",
-            Choice(Operator, f"one of {', '.join(each.value for each in Operator)}"),
-            "how the label is compared with `values`, or whether there is one",
+            Choice(_Operator, f"one of {', '.join(each.value for each in _Operator)}"),
+            "how the label is compared with `values`, or its presence alone",
             is_required=True,
         ),
         Key("values", _VALUES, "at least one with `In` and `NotIn`, none with the others"),
@@ -289,7 +257,7 @@ CONDITION = Record(
 _CONDITIONS = ListOf("a list of conditions", CONDITION)
 _A_NAMESPACE = "a namespace (its name, or a mapping)"
 SELECTION_KEYS = (
-    Key("name", _NAMESPACE, "the name of a namespace; an entry has either this or a selector", is_nullable=False),
+    Key("name", NAMESPACE_NAME, "the name of a namespace; an entry has either this or a selector", is_nullable=False),
     Key("matchLabels", _LABELS, "labels that a namespace has to have, all of them"),
     Key("matchExpressions", _CONDITIONS, "further conditions that a namespace has to fulfil"),
 )
@@ -317,7 +285,7 @@ OPPORTUNISTIC = Record(
     (
         Key(
             "namespaces",
-            ListOf("a list of namespaces, [] for none", Either(_NAMESPACE, OPPORTUNIST)),
+            ListOf("a list of namespaces, [] for none", Either(NAMESPACE_NAME, OPPORTUNIST)),
             "names of namespaces, or selectors without `maxPriority`; `[]` for none",
             is_required=True,
         ),
@@ -325,13 +293,13 @@ OPPORTUNISTIC = Record(
     is_nullable=True,
 )
 
-_NAMESPACES = ListOf("a list of namespaces", Either(_NAMESPACE, NAMESPACE))
+_NAMESPACES = ListOf("a list of namespaces", Either(NAMESPACE_NAME, NAMESPACE))
 
 ACCESS_KEYS = (
     Key(
         "access",
         Choice(Access),
-        "who may use a virtual cluster: `namespaces`, those that it lists, or `everybody`: see "
+        "the namespaces that may use a virtual cluster: its own list (`namespaces`), or all (`everybody`); see "
         "[access](#access-to-virtual-clusters)",
         Access.EVERYBODY,
     ),
@@ -353,8 +321,8 @@ USER_KEYS = (
     Key(
         "namespaces",
         _NAMESPACES,
-        "who may use it, names or mappings: see [access](#access-to-virtual-clusters); their pods have it unless they "
-        "name another",
+        "the namespaces that may use it, as names or mappings; see [access](#access-to-virtual-clusters). Their "
+        "pods are in it unless they name another",
     ),
     Key(
         "maxPriority",
@@ -423,7 +391,7 @@ class NamespaceReader:
         """The users of a virtual cluster."""
         entries = self.entries(given)
         if not entries and self._access is Access.NAMESPACES:
-            expected = "at least one under namespaces, or nobody can use it"
+            expected = "at least one under namespaces, or no namespace can use it"
             self._reader.note(given.nodes.get("namespaces", given.node), "no namespace", expected, is_warning=True)
         return VirtualClusterAccess(entries, given.value("maxPriority"))
 
@@ -435,7 +403,7 @@ class NamespaceReader:
             if is_null(item):
                 continue
             is_mapping = isinstance(item, yaml.MappingNode)
-            entry = self._mapping(item) if is_mapping else NamespaceEntry(_NAMESPACE.read(self._reader, item))
+            entry = self._mapping(item) if is_mapping else NamespaceEntry(NAMESPACE_NAME.read(self._reader, item))
             if entry.name in first:
                 line = self._reader.line(first[entry.name])
                 twice = f"namespace {shorten(entry.name)} given twice (first on line {line})"
@@ -454,7 +422,7 @@ class NamespaceReader:
             self._reader.note(node, " and ".join(ways), "either a name or a selector")
         labels = given.value("matchLabels", {})
         requirements = (
-            *(Requirement(label, Operator.IN, (value,)) for label, value in labels.items()),
+            *(Requirement(label, IN, (value,)) for label, value in labels.items()),
             *(
                 self._requirement(item)
                 for item in _CONDITIONS.items(self._reader, given.part("matchExpressions"))
@@ -480,15 +448,16 @@ class NamespaceReader:
     def _requirement(self, node: yaml.Node) -> Requirement:
         reader = self._reader
         given = CONDITION.given(reader, node)
-        key, operator = given.value("key") or "", given.value("operator")
+        key, chosen = given.value("key") or "", given.value("operator")
+        operator = "" if chosen is None else chosen.value
         values = tuple(given.value("values", ()))
         values_node = given.nodes.get("values", node)
-        takes_values = operator in (Operator.IN, Operator.NOT_IN)
+        takes_values = operator in (IN, NOT_IN)
         if takes_values and not values and isinstance(node, yaml.MappingNode):
-            reader.note(values_node, "no values", f"at least one with {operator.value}")
+            reader.note(values_node, "no values", f"at least one with {operator}")
         if operator and not takes_values and values:
-            reader.note(values_node, "values", f"none with {operator.value}")
-        return Requirement(key, operator or Operator.IN, values)
+            reader.note(values_node, "values", f"none with {operator}")
+        return Requirement(key, operator or IN, values)
 
 
 def _is_empty(node: yaml.Node) -> bool:

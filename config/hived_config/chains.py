@@ -35,7 +35,7 @@ CELL_TYPE = Record(
             "how many children a cell has, at least 1",
             is_required=True,
         ),
-        Key("isNodeLevel", Boolean(), "whether such a cell is one Kubernetes node", False),
+        Key("isNodeLevel", Boolean(), "a cell of this type is one Kubernetes node", False),
     ),
 )
 
@@ -101,14 +101,6 @@ def chain_below(specs: Mapping[str, CellTypeSpec], top: str) -> tuple[Chain, lis
         fan_out.append(spec.child_count)
         types.append(spec.child_type)
     return Chain(tuple(types), (*fan_out, 0), node_depths[0] if node_depths else 0), node_depths
-
-
-def split_by_pins(chain: Chain, positions: Sequence[tuple[int, ...]]) -> list[int]:
-    """Count, by depth, the cells that have a pinned cell below them; each pin is at a position in the trees."""
-    return [
-        len({position[: depth + 1] for position in positions if len(position) > depth + 1})
-        for depth in range(len(chain.types))
-    ]
 
 
 class CellTypes:

@@ -1,27 +1,39 @@
 """Counts the promises of virtual clusters by cell type and level, and resolves cell types as users write them."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
+from hived.cells.topology import Forest, Forests
 from hived.values.errors import UserError
-from hived.values.specs import ClusterSpec, PhysicalCellSpec
-from hived_config.chains import Chain, chain_below, split_by_pins
+from hived.values.specs import ClusterSpec
+from hived_config.chains import Chain, chain_below
 from hived_config.reader import closest
 
 
-class PinnedCell(msgspec.Struct, frozen=True):
-    """A pinned cell: its place in a chain (depth 0 is the top), its full address, and the VC that has it or ""."""
+class PinnedCell(
+    msgspec.Struct,
+    frozen=True,
+    rename={"pin_id": "pinnedCellId", "cell_type": "cellType", "address": "cellAddress"},
+):
+    """A pinned cell: its type, its full address, and the VC that has it or ""."""
 
     pin_id: str
-    chain: str
-    depth: int
-    position: tuple[int, ...]
+    cell_type: str
     address: str
     vc: str
 
 
-class DividedLevel(msgspec.Struct, frozen=True):
+class DividedLevel(
+    msgspec.Struct,
+    frozen=True,
+    rename={
+        "cell_type": "cellType", "cell_count": "cells", "leaf_count": "leafCellsEach", "is_node_level": "isNodeLevel",
+        "promised": "virtualCells", "pinned": "pinnedCells",
+    },
+):  # fmt: skip
     """One level of a chain; a leaf cell is level 1.
 
     Attributes
@@ -38,46 +50,40 @@ class DividedLevel(msgspec.Struct, frozen=True):
     cell_count: int
     leaf_count: int
     is_node_level: bool
-    promised: Mapping[str, int]
-    pinned: Mapping[str, int]
+    promised: dict[str, int]
+    pinned: dict[str, int]
     spare: int
 
 
-class DividedChain(msgspec.Struct, frozen=True):
-    """A chain: its levels from the top down, the addresses of its top-level cells, and its pinned cells."""
+class DividedChain(
+    msgspec.Struct,
+    frozen=True,
+    rename={
+        "name": "chain", "node_count": "nodes", "leaf_count": "leafCells", "tops": "cells",
+        "pinned_cells": "pinnedCells",
+    },
+):  # fmt: skip
+    """A chain: its levels from the top down, the addresses of its top-level cells, and its pinned cells in file order.
+
+    leaf_count == sum of spare * leaf_count over all levels + sum of leaves_of(vc) over all VCs
+    """
 
     name: str
-    levels: tuple[DividedLevel, ...]
+    node_count: int
+    leaf_count: int
     tops: tuple[str, ...]
+    levels: tuple[DividedLevel, ...]
     pinned_cells: tuple[PinnedCell, ...]
 
     @property
-    def leaf_count(self) -> int:
-        """The leaf cells of the chain."""
-        return self.levels[-1].cell_count
-
-    @property
-    def node_count(self) -> int:
-        """The nodes of the chain."""
-        return next(level.cell_count for level in self.levels if level.is_node_level)
-
-    @property
     def spare_leaf_count(self) -> int:
-        """leaf_count == spare_leaf_count + sum of leaves_of(vc) over all VCs"""
+        """The leaf cells that no VC is promised."""
         return sum(level.spare * level.leaf_count for level in self.levels)
 
     def leaves_of(self, vc: str) -> int:
         """The leaf cells that a VC is promised."""
         counts = ((level.promised.get(vc, 0) + level.pinned.get(vc, 0)) * level.leaf_count for level in self.levels)
         return sum(counts)
-
-
-class _Claims(msgspec.Struct):
-    """The VCs' claims on one chain: by depth and VC, the number of cells."""
-
-    promised: list[dict[str, int]]
-    pinned: list[dict[str, int]]
-    pins: list[PinnedCell] = msgspec.field(default_factory=list)
 
 
 def chains_of(cluster: ClusterSpec) -> dict[str, Chain]:
@@ -93,77 +99,63 @@ def depth_of(chain: Chain, path: str) -> int:
 
 def divide(cluster: ClusterSpec) -> tuple[DividedChain, ...]:
     """The chains of a sound cluster, in file order. Cost O(entries of the file)."""
-    chains = chains_of(cluster)
-    claims = {name: _Claims([{} for _ in chain.types], [{} for _ in chain.types]) for name, chain in chains.items()}
+    forests = Forests(cluster)
+    return tuple(_divide(cluster, forests, forests.chain_index[name]) for name in chains_of(cluster))
+
+
+def _divide(cluster: ClusterSpec, forests: Forests, index: int) -> DividedChain:
+    chain, trees = forests.chains[index], forests.forests[index]
+    top, sizes = chain.top_level, [0, *(forests.level_size(trees, level) for level in range(1, chain.top_level + 1))]
+    promised, pinned = ([Counter[str]() for _ in sizes] for _ in range(2))
     for vc in cluster.virtual_clusters.values():
         for cell in vc.virtual_cells:
-            name = cell.cell_type.split(".", 1)[0]
-            promised = claims[name].promised[depth_of(chains[name], cell.cell_type)]
-            promised[vc.name] = promised.get(vc.name, 0) + cell.cell_count
+            name, *below = cell.cell_type.split(".")
+            if name == chain.name:
+                promised[chain.type_levels[below[-1] if below else name]][vc.name] += cell.cell_count
     vc_of_pin = {pin_id: vc.name for vc in cluster.virtual_clusters.values() for pin_id in vc.pinned_cell_ids}
-    tops: dict[str, list[str]] = {name: [] for name in chains}
-    for index, top in enumerate(cluster.physical_cells):
-        tops[top.cell_type].append(top.address or str(index))
-        for pin in _pins(chains[top.cell_type], top, (index,), index, "", vc_of_pin):
-            claims[pin.chain].pins.append(pin)
-            if pin.vc:
-                pinned = claims[pin.chain].pinned[pin.depth]
-                pinned[pin.vc] = pinned.get(pin.vc, 0) + 1
-    return tuple(_divide(chain, claims[name], tuple(tops[name])) for name, chain in chains.items())
-
-
-def _pins(
-    chain: Chain,
-    cell: PhysicalCellSpec,
-    position: tuple[int, ...],
-    index: int,
-    above: str,
-    vc_of_pin: Mapping[str, str],
-) -> Iterator[PinnedCell]:
-    """The pinned cells at and below one that is written; `index` is its running index, `above` its parent's address."""
-    depth = len(position) - 1
-    address = f"{above}{cell.address or index}"
-    if cell.pinned_cell_id:
-        vc = vc_of_pin.get(cell.pinned_cell_id, "")
-        yield PinnedCell(cell.pinned_cell_id, chain.name, depth, position, address, vc)
-    first = 0 if depth == chain.node_depth else index * chain.fan_out[depth]
-    for i, child in enumerate(cell.children):
-        if child.children or child.pinned_cell_id:
-            yield from _pins(chain, child, (*position, i), first + i, f"{address}/", vc_of_pin)
-
-
-def _divide(chain: Chain, claims: _Claims, tops: tuple[str, ...]) -> DividedChain:
-    used = [pin for pin in claims.pins if pin.vc]
-    needed = [
-        sum(promised.values()) + sum(pinned.values())
-        for promised, pinned in zip(claims.promised, claims.pinned, strict=True)
-    ]
-    split = _split_counts(chain, needed, used)
-    levels = []
-    for depth, cell_type in enumerate(chain.types):
-        whole = len(tops) if depth == 0 else split[depth - 1] * chain.fan_out[depth - 1]
+    pins: dict[tuple[int, int], PinnedCell] = {}
+    apart: list[set[int]] = [set() for _ in sizes]  # by level, the cells above those that a VC has pinned
+    for pin_id, pin in forests.pinned_cells.items():
+        level = next((each for each in range(1, top + 1) if 0 <= pin - trees.bases[each] < sizes[each]), 0)
+        if level:
+            position, owner = pin - trees.bases[level], vc_of_pin.get(pin_id, "")
+            address = _address(forests, trees, level, position)
+            pins[position * chain.leaf_count(level), -level] = PinnedCell(
+                pin_id, chain.types[level - 1], address, owner
+            )
+            if owner:
+                pinned[level][owner] += 1
+                for above in range(level + 1, top + 1):
+                    apart[above].add(position // (chain.leaf_count(above) // chain.leaf_count(level)))
+    levels: list[DividedLevel] = []
+    needed = 0  # cells of the level below that are promised, or split
+    for level, (count, fan_out) in enumerate(zip(sizes[1:], chain.child_counts, strict=True), 1):
+        split = max(len(apart[level]), -(-needed // max(1, fan_out)))
+        if levels:
+            levels[-1] = replace(levels[-1], spare=split * fan_out - needed)
+        needed = split + promised[level].total() + pinned[level].total()
         levels.append(
             DividedLevel(
-                chain.level(depth),
-                cell_type,
-                len(tops) * chain.leaf_counts[0] // chain.leaf_counts[depth],
-                chain.leaf_counts[depth],
-                depth == chain.node_depth,
-                claims.promised[depth],
-                claims.pinned[depth],
-                whole - needed[depth] - split[depth],
+                level, chain.types[level - 1], count, chain.leaf_count(level), level == chain.node_level,
+                promised[level], pinned[level], count - needed,
             )
-        )
-    return DividedChain(chain.name, tuple(levels), tops, tuple(claims.pins))
+        )  # fmt: skip
+    tops = tuple(_address(forests, trees, top, i) for i in range(trees.tree_count))
+    in_order = tuple(pins[place] for place in sorted(pins))
+    return DividedChain(chain.name, sizes[chain.node_level], sizes[1], tops, tuple(reversed(levels)), in_order)
 
 
-def _split_counts(chain: Chain, needed: list[int], pins: list[PinnedCell]) -> list[int]:
-    """The fewest cells to split, by depth: all above pinned cells, others only where cells below are needed."""
-    split = split_by_pins(chain, [pin.position for pin in pins])
-    for depth in range(chain.leaf_depth - 1, -1, -1):
-        below = needed[depth + 1] + split[depth + 1]
-        split[depth] = max(split[depth], -(-below // chain.fan_out[depth]))
-    return split
+def _address(forests: Forests, trees: Forest, level: int, position: int) -> str:
+    """The full address of a physical cell (rule 1.6), as `Topology.address` has it."""
+    chain = forests.chains[trees.chain]
+    parts = []
+    for each in range(level, chain.top_level + 1):
+        at = position // (chain.leaf_count(each) // chain.leaf_count(level))
+        number = forests.default_number(trees, each, at)
+        if each < chain.node_level:
+            number = at % (chain.leaf_count(chain.node_level) // chain.leaf_count(each))
+        parts.append(forests.texts.get(trees.bases[each] + at) or str(number))
+    return "/".join(reversed(parts))
 
 
 CellTypePlace = tuple[str, int]

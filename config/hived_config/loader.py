@@ -62,8 +62,7 @@ PHYSICAL_CLUSTER = Record(
         Key(
             "skuTypes",
             SKU_TYPES,
-            "by leaf cell type, what one leaf cell stands for to those who ask for devices, CPUs and memory; placement "
-            "does not look at it",
+            "by leaf cell type, the devices, CPUs and memory that one leaf cell stands for; placement does not read it",
         ),
     ),
 )
@@ -76,13 +75,13 @@ DOCUMENT = Record(
         Key(
             "physicalCluster",
             PHYSICAL_CLUSTER,
-            "the hardware: what kinds of cells there are, and which cells",
+            "the hardware: the types of cells, and the cells",
             is_required=True,
         ),
         Key(
             "virtualClusters",
             VIRTUAL_CLUSTERS,
-            "by name, what each virtual cluster is promised; may be `{}`",
+            "by name, the cells that each virtual cluster is promised; may be `{}`",
             is_required=True,
         ),
         RULES_KEY,

@@ -4,7 +4,7 @@
       config: |
         physicalCluster: ...
 
-The rest of that file belongs to OpenPAI's other services and is not looked at.
+The rest of that file belongs to OpenPAI's other services and is not looked at, but for the cluster's id.
 """
 
 import yaml
@@ -12,8 +12,16 @@ import yaml
 from hived_config.document import MAX_NODES, ConfigError, compose
 from hived_config.reader import Reader, closest, describe, is_null
 
-_SECTION = "hivedscheduler"
-_PATH = f"{_SECTION}.config"
+SERVICE = "hivedscheduler"
+"""The name of the service in OpenPAI, and of its section."""
+
+_PATH = f"{SERVICE}.config"
+
+CLUSTER_ID_PATH = ("cluster", "common", "cluster-id")
+"""Where an OpenPAI file says to which cluster it belongs."""
+
+DEFAULT_CLUSTER_ID = "pai"
+"""The id of a cluster to which nobody gave another one, as in OpenPAI."""
 
 
 def open_configuration(text: str, file: str, lenient: bool, most_nodes: int = MAX_NODES) -> Reader:
@@ -23,7 +31,7 @@ def open_configuration(text: str, file: str, lenient: bool, most_nodes: int = MA
     Raises ConfigError if a document cannot be composed, or an OpenPAI file does not hold a configuration as text.
     """
     outer = Reader(file, compose(text, file, most_nodes=most_nodes), lenient=lenient)
-    service = _value_of(outer, outer.root, _SECTION)
+    service = _value_of(outer, outer.root, SERVICE)
     if service is None:
         _refuse_object(outer)
         return outer
@@ -50,7 +58,7 @@ def is_plainly_own(text: str) -> bool:
 
     YAML spells a key in other letters than its own only with the backslashes of double quotes.
     """
-    return _SECTION not in text and "\\" not in text
+    return SERVICE not in text and "\\" not in text
 
 
 def inner_text(text: str, file: str) -> str:
@@ -65,9 +73,26 @@ def inner_text(text: str, file: str) -> str:
 def inner_scalar(root: yaml.Node) -> yaml.ScalarNode | None:
     """The scalar of an OpenPAI document that holds the scheduler's configuration; None if it is no such document."""
     reader = Reader("", root)
-    service = _value_of(reader, root, _SECTION)
+    service = _value_of(reader, root, SERVICE)
     config = None if service is None else _value_of(reader, service, "config")
     return config if isinstance(config, yaml.ScalarNode) else None
+
+
+def cluster_id(text: str, file: str) -> str:
+    """The id of the cluster that an OpenPAI file is for; "" if it names none, or is no such file.
+
+    `text` is that of a file that `open_configuration` accepts.
+    """
+    root = compose(text, file)
+    if inner_scalar(root) is None:
+        return ""
+    reader, node = Reader("", root), root
+    for key in CLUSTER_ID_PATH:
+        found = _value_of(reader, node, key)
+        if found is None:
+            return ""
+        node = found
+    return node.value.strip() if isinstance(node, yaml.ScalarNode) and not is_null(node) else ""
 
 
 def _refuse_object(outer: Reader) -> None:

@@ -97,18 +97,6 @@ class GeneratedNodes(msgspec.Struct, frozen=True):
     node: yaml.Node
 
 
-class Inventory(msgspec.Struct):
-    """The contents of a file's trees: node-level cells by node name, generated nodes, pinned cells by id.
-
-    `lost_pins` are the ids of pinned cells whose chain is unsound: they exist, and nothing else is known.
-    """
-
-    nodes: dict[str, list[NodeCell]] = msgspec.field(default_factory=dict)
-    generated: list[GeneratedNodes] = msgspec.field(default_factory=list)
-    pins: dict[str, Pin] = msgspec.field(default_factory=dict)
-    lost_pins: set[str] = msgspec.field(default_factory=set)
-
-
 def _read_address(reader: Reader, node: yaml.Node, is_leaf: bool) -> str:
     address = reader.name(node, _ADDRESS.what)
     if "/" in address:
@@ -131,115 +119,6 @@ def refuse_equal_addresses(reader: Reader, cells: Iterable[tuple[int, PhysicalCe
             found = f"address {shorten(address)} given twice (first on line {reader.line(seen[address])})"
             reader.note(node, found, "an address of its own for each cell")
         seen[address] = node
-
-
-class TreeReader:
-    """Reads trees of one sound chain and adds their contents to an inventory."""
-
-    def __init__(self, reader: Reader, chain: Chain, inventory: Inventory) -> None:
-        self._reader = reader
-        self._chain = chain
-        self._inventory = inventory
-        self._devices: Devices = []
-        self._is_named = False  # the last node
-
-    def read(
-        self, node: yaml.Node, fields: dict[str, yaml.Node], position: tuple[int, ...], default: int
-    ) -> PhysicalCellSpec:
-        """Read a cell and everything below it; its type is left to be inferred.
-
-        Parameters
-        ----------
-        node, fields : the cell and its values
-        position : the child number at each depth, from the top-level entry down to this cell
-        default : the index that is the cell's address if none is given
-        """
-        depth = len(position) - 1
-        address = pin_id = ""
-        if "cellAddress" in fields:
-            address = _read_address(self._reader, fields["cellAddress"], depth == self._chain.leaf_depth)
-        if "cellType" in fields:
-            self._check_type(fields["cellType"], depth)
-        if "pinnedCellId" in fields:
-            pin_id = self._read_pin(fields["pinnedCellId"], position)
-        if depth == self._chain.node_depth:
-            self._devices, self._is_named = [], bool(address)
-            cell = NodeCell(self._chain, self._devices, node, -1 if address else default)
-            self._inventory.nodes.setdefault(address or str(default), []).append(cell)
-        children = self._read_children(fields["cellChildren"], position, default) if "cellChildren" in fields else None
-        if children is None:
-            self._add_leaves(node, depth, address, default)
-        if pin_id or children or (address and address != str(default)):
-            return PhysicalCellSpec("", address, pin_id, children or ())
-        return _GENERATED
-
-    def _read_children(
-        self, node: yaml.Node, position: tuple[int, ...], default: int
-    ) -> tuple[PhysicalCellSpec, ...] | None:
-        """The written children; () if they equal the generated ones, None if they are to be generated."""
-        chain, depth = self._chain, len(position) - 1
-        items = CELLS.items(self._reader, node)
-        if not items:
-            return None
-        wanted = chain.fan_out[depth]
-        if depth == chain.leaf_depth:
-            self._reader.note(node, f"children of the leaf cell type {chain.types[depth]}", "no children")
-            return None
-        if len(items) != wanted:
-            found = f"{len(items)} children of a cell of type {chain.types[depth]}"
-            meant = "the cellAddress of the node itself" if depth == chain.node_depth and not self._is_named else ""
-            self._reader.note(node, found, f"{wanted} (its childCellNumber), or none to have them generated", meant)
-            # Their default addresses run into those of the next cell: forget the devices, they would be noted twice.
-            self._devices = []
-        first = 0 if depth == chain.node_depth else default * wanted
-        children = []
-        for i, item in enumerate(items):
-            fields = CELL.nodes(self._reader, item)
-            children.append(self.read(item, fields, (*position, i), first + i))
-        if depth + 1 not in (chain.node_depth, chain.leaf_depth):
-            refuse_equal_addresses(self._reader, zip(range(first, first + len(items)), children, items, strict=True))
-        return () if all(child is _GENERATED for child in children) else tuple(children)
-
-    def _add_leaves(self, node: yaml.Node, depth: int, address: str, default: int) -> None:
-        """Account for the devices, or the generated nodes, of a cell without written children."""
-        chain = self._chain
-        if depth < chain.node_depth:
-            count = chain.leaf_counts[depth] // chain.leaf_counts[chain.node_depth]
-            generated = GeneratedNodes(chain, default * count, (default + 1) * count, node)
-            self._inventory.generated.append(generated)
-            return
-        index = 0 if depth == chain.node_depth else default
-        if depth == chain.leaf_depth and _is_device_index(address):
-            index = int(address)
-        count = chain.leaf_counts[depth]
-        self._devices.append((index * count, (index + 1) * count, node))
-
-    def _check_type(self, node: yaml.Node, depth: int) -> None:
-        types = self._chain.types
-        given = _TYPE.read(self._reader, node)
-        if given and given != types[depth]:
-            found = f"cell type {shorten(given)} below a cell of type {types[depth - 1]}"
-            self._reader.note(node, found, f"{types[depth]}, its childCellType")
-
-    def _read_pin(self, node: yaml.Node, position: tuple[int, ...]) -> str:
-        pin_id = _PIN_ID.read(self._reader, node)
-        if pin_id:
-            pin = Pin(node, self._chain, position)
-            first = self._inventory.pins.setdefault(pin_id, pin)
-            if first is not pin:
-                found = f"pinnedCellId {shorten(pin_id)} given twice (first on line {self._reader.line(first.node)})"
-                self._reader.note(node, found, "an id of its own for each pinned cell")
-        return pin_id
-
-
-def read_shape(reader: Reader, fields: dict[str, yaml.Node], inventory: Inventory) -> None:
-    """Check a cell without a sound chain as far as possible: keys and kinds of values, all the way down."""
-    reader.text(fields.get("cellType"), _TYPE.what)
-    if "cellAddress" in fields:
-        _read_address(reader, fields["cellAddress"], is_leaf=False)
-    inventory.lost_pins.add(reader.name(fields.get("pinnedCellId"), _PIN_ID.what))
-    for item in CELLS.items(reader, fields.get("cellChildren")):
-        read_shape(reader, CELL.nodes(reader, item), inventory)
 
 
 TOP_TYPE = name_text("the cell type of a top-level cell")
@@ -286,7 +165,12 @@ class PhysicalCells:
         self._reader = reader
         self._types = types
         self._skus = skus or SkuTypes()
-        self._inventory = Inventory()
+        self._nodes: dict[str, list[NodeCell]] = {}
+        self._generated: list[GeneratedNodes] = []
+        self._lost_pins: set[str] = set()
+        self._devices: Devices = []
+        self._is_named = False  # the last node
+        self.pins: dict[str, Pin] = {}
         self.chains: dict[str, Chain] = {}
         self.top_counts: dict[str, int] = {}
         self._named_chains: set[str] = set()
@@ -295,7 +179,6 @@ class PhysicalCells:
         if isinstance(node, yaml.SequenceNode) and not items:
             reader.note(node, "an empty list", "at least one physical cell")
         self.cells = tuple(self._read_top(item, index) for index, item in enumerate(items))
-        self.pins = self._inventory.pins
         self._refuse_equal_tops(items)
         self._refuse_nodes_twice()
         self._refuse_generated_nodes_twice()
@@ -324,12 +207,113 @@ class PhysicalCells:
         self._named_chains.add(top)
         if chain is None:
             self.is_complete = False
-            read_shape(reader, fields, self._inventory)
+            self._read_shape(fields)
             return PhysicalCellSpec(top)
         self.chains.setdefault(top, chain)
         self.top_counts[top] = self.top_counts.get(top, 0) + 1
-        cell = TreeReader(reader, chain, self._inventory).read(node, fields, (index,), index)
+        cell = self._read_cell(chain, node, fields, (index,), index)
         return PhysicalCellSpec(top, cell.address, cell.pinned_cell_id, cell.children)
+
+    # ---- the trees of sound chains
+
+    def _read_cell(
+        self, chain: Chain, node: yaml.Node, fields: dict[str, yaml.Node], position: tuple[int, ...], default: int
+    ) -> PhysicalCellSpec:
+        """Read a cell and everything below it; its type is left to be inferred.
+
+        Parameters
+        ----------
+        node, fields : the cell and its values
+        position : the child number at each depth, from the top-level entry down to this cell
+        default : the index that is the cell's address if none is given
+        """
+        depth = len(position) - 1
+        address = pin_id = ""
+        if "cellAddress" in fields:
+            address = _read_address(self._reader, fields["cellAddress"], depth == chain.leaf_depth)
+        if "cellType" in fields:
+            self._check_type(chain, fields["cellType"], depth)
+        if "pinnedCellId" in fields:
+            pin_id = self._read_pin(chain, fields["pinnedCellId"], position)
+        if depth == chain.node_depth:
+            self._devices, self._is_named = [], bool(address)
+            cell = NodeCell(chain, self._devices, node, -1 if address else default)
+            self._nodes.setdefault(address or str(default), []).append(cell)
+        children = None
+        if "cellChildren" in fields:
+            children = self._read_children(chain, fields["cellChildren"], position, default)
+        if children is None:
+            self._add_leaves(chain, node, depth, address, default)
+        if pin_id or children or (address and address != str(default)):
+            return PhysicalCellSpec("", address, pin_id, children or ())
+        return _GENERATED
+
+    def _read_children(
+        self, chain: Chain, node: yaml.Node, position: tuple[int, ...], default: int
+    ) -> tuple[PhysicalCellSpec, ...] | None:
+        """The written children; () if they equal the generated ones, None if they are to be generated."""
+        depth = len(position) - 1
+        items = CELLS.items(self._reader, node)
+        if not items:
+            return None
+        wanted = chain.fan_out[depth]
+        if depth == chain.leaf_depth:
+            self._reader.note(node, f"children of the leaf cell type {chain.types[depth]}", "no children")
+            return None
+        if len(items) != wanted:
+            found = f"{len(items)} children of a cell of type {chain.types[depth]}"
+            meant = "the cellAddress of the node itself" if depth == chain.node_depth and not self._is_named else ""
+            self._reader.note(node, found, f"{wanted} (its childCellNumber), or none to have them generated", meant)
+            # Their default addresses run into those of the next cell: forget the devices, they would be noted twice.
+            self._devices = []
+        first = 0 if depth == chain.node_depth else default * wanted
+        children = []
+        for i, item in enumerate(items):
+            fields = CELL.nodes(self._reader, item)
+            children.append(self._read_cell(chain, item, fields, (*position, i), first + i))
+        if depth + 1 not in (chain.node_depth, chain.leaf_depth):
+            refuse_equal_addresses(self._reader, zip(range(first, first + len(items)), children, items, strict=True))
+        return () if all(child is _GENERATED for child in children) else tuple(children)
+
+    def _add_leaves(self, chain: Chain, node: yaml.Node, depth: int, address: str, default: int) -> None:
+        """Account for the devices, or the generated nodes, of a cell without written children."""
+        if depth < chain.node_depth:
+            count = chain.leaf_counts[depth] // chain.leaf_counts[chain.node_depth]
+            self._generated.append(GeneratedNodes(chain, default * count, (default + 1) * count, node))
+            return
+        index = 0 if depth == chain.node_depth else default
+        if depth == chain.leaf_depth and _is_device_index(address):
+            index = int(address)
+        count = chain.leaf_counts[depth]
+        self._devices.append((index * count, (index + 1) * count, node))
+
+    def _check_type(self, chain: Chain, node: yaml.Node, depth: int) -> None:
+        given, types = _TYPE.read(self._reader, node), chain.types
+        if given and given != types[depth]:
+            found = f"cell type {shorten(given)} below a cell of type {types[depth - 1]}"
+            self._reader.note(node, found, f"{types[depth]}, its childCellType")
+
+    def _read_pin(self, chain: Chain, node: yaml.Node, position: tuple[int, ...]) -> str:
+        pin_id = _PIN_ID.read(self._reader, node)
+        if pin_id:
+            pin = Pin(node, chain, position)
+            first = self.pins.setdefault(pin_id, pin)
+            if first is not pin:
+                found = f"pinnedCellId {shorten(pin_id)} given twice (first on line {self._reader.line(first.node)})"
+                self._reader.note(node, found, "an id of its own for each pinned cell")
+        return pin_id
+
+    def _read_shape(self, fields: dict[str, yaml.Node]) -> None:
+        """Check a cell without a sound chain as far as possible: keys and kinds of values, all the way down."""
+        reader = self._reader
+        reader.text(fields.get("cellType"), _TYPE.what)
+        if "cellAddress" in fields:
+            _read_address(reader, fields["cellAddress"], is_leaf=False)
+        self._lost_pins.add(reader.name(fields.get("pinnedCellId"), _PIN_ID.what))
+        for item in CELLS.items(reader, fields.get("cellChildren")):
+            self._read_shape(CELL.nodes(reader, item))
+
+    # ---- what else asks about them
 
     def may_have_chain(self, name: str) -> bool:
         """True if an entry has that chain, or may be meant to: the note at the entry explains it."""
@@ -338,7 +322,7 @@ class PhysicalCells:
 
     def may_have_pin(self, pin_id: str) -> bool:
         """True if a cell is pinned with that id, or may be meant to be."""
-        return pin_id in self.pins or pin_id in self._inventory.lost_pins or not self.cells
+        return pin_id in self.pins or pin_id in self._lost_pins or not self.cells
 
     def _refuse_equal_tops(self, items: list[yaml.Node]) -> None:
         """Note top-level cells above node level that share an address within a chain."""
@@ -353,7 +337,7 @@ class PhysicalCells:
 
     def _refuse_nodes_twice(self) -> None:
         """Note a node that is twice in a chain, or has a device of a resource in two chains."""
-        for name, cells in self._inventory.nodes.items():
+        for name, cells in self._nodes.items():
             first_in: dict[str, NodeCell] = {}
             devices: dict[str, Devices] = {}
             for cell in cells:
@@ -384,14 +368,14 @@ class PhysicalCells:
     def _refuse_generated_nodes_twice(self) -> None:
         """Note names of generated nodes, which are numbers, that are also written or generated in another chain."""
         by_numbers: dict[str, list[GeneratedNodes]] = {}
-        for nodes in sorted(self._inventory.generated, key=lambda each: each.start):
+        for nodes in sorted(self._generated, key=lambda each: each.start):
             apart = by_numbers.setdefault(self._numbers(nodes.chain), [])
             if apart and nodes.start < apart[-1].stop:
                 self._note_node_twice(str(nodes.start), nodes.node, apart[-1].node)
             if not apart or nodes.stop > apart[-1].stop:
                 apart.append(nodes)
         starts = {numbers: [nodes.start for nodes in apart] for numbers, apart in by_numbers.items()}
-        for name, cells in self._inventory.nodes.items():
+        for name, cells in self._nodes.items():
             if not _GENERATED_NAME.fullmatch(name):
                 continue
             for cell in cells:
@@ -408,12 +392,12 @@ class PhysicalCells:
 
     def node_names(self) -> NodeNames:
         """The names of the nodes in a sound file, with a warning where no node will have one."""
-        for name, cells in self._inventory.nodes.items():
+        for name, cells in self._nodes.items():
             if cells[0].index < 0 and not is_possible(name):
                 found = f"node name {shorten(name)}"
                 self._reader.note(cells[0].node, found, VALID_NAME, made_possible(name), is_warning=True)
         line = self._reader.line
-        written = {name: line(cells[0].node) for name, cells in self._inventory.nodes.items() if cells[0].index < 0}
+        written = {name: line(cells[0].node) for name, cells in self._nodes.items() if cells[0].index < 0}
         generated = []
         for run in sorted(self._generated_runs(), key=lambda run: line(run.node)):
             names = GeneratedNames(run.start, run.stop, line(run.node))
@@ -425,12 +409,12 @@ class PhysicalCells:
         """Nodes without written names; consecutive names of one chain are together."""
         unnamed = [
             GeneratedNodes(cell.chain, cell.index, cell.index + 1, cell.node)
-            for cells in self._inventory.nodes.values()
+            for cells in self._nodes.values()
             for cell in cells
             if cell.index >= 0
         ]
         runs: list[GeneratedNodes] = []
-        for nodes in sorted([*self._inventory.generated, *unnamed], key=lambda each: (each.chain.name, each.start)):
+        for nodes in sorted([*self._generated, *unnamed], key=lambda each: (each.chain.name, each.start)):
             if runs and runs[-1].chain is nodes.chain and runs[-1].stop == nodes.start:
                 runs[-1] = replace(runs[-1], stop=nodes.stop)
             else:

@@ -34,6 +34,9 @@ MAX_MISTAKES = 1000
 MAX_MISSPELT = 100
 """Characters of a name that may be a misspelling of another one: comparing costs their product."""
 
+SAME_WORD = 0.85
+"""The likeness of names from which on one is a misspelling of the other, and no other word."""
+
 _BARE_KEY = re.compile(r"[\w-]+", re.ASCII)
 
 _FORMER = {
@@ -59,6 +62,11 @@ def closest(name: str, known: Collection[str]) -> str:
     by_folded = {candidate.casefold(): candidate for candidate in known}
     matches = difflib.get_close_matches(name.casefold(), by_folded, n=1, cutoff=0.6)
     return by_folded[matches[0]] if matches else ""
+
+
+def _is_clearly(name: str, meant: str) -> bool:
+    """Is a name a word with a typing error or two?"""
+    return difflib.SequenceMatcher(None, name.casefold(), meant.casefold()).ratio() >= SAME_WORD
 
 
 def shorten(text: str, limit: int = 60) -> str:
@@ -191,8 +199,13 @@ class Reader:
         return list(found.values())
 
     def known_fields(self, node: yaml.Node, what: str, known: Collection[str]) -> dict[str, yaml.Node]:
-        """The values of a mapping by name; a name that is not `known` is noted (a warning if lenient) and left out."""
-        values = {}
+        """The values of a mapping by name; a name that is not `known` is noted (a warning if lenient).
+
+        A clear misspelling of a key that is absent stands for it, so that it hides no other mistake. Other names are
+        left out.
+        """
+        values: dict[str, yaml.Node] = {}
+        misspelt: dict[str, yaml.Node] = {}
         for name, key, value in self.fields(node, what):
             if name in known:
                 values[name] = value
@@ -201,7 +214,9 @@ class Reader:
                 expected = f"one of {', '.join(known)}"
                 self.note(key, f"unknown key {shorten(name)}", expected, meant, self._lenient)
                 self._misspelt.add((id(node), meant))
-        return values
+                if not self._lenient and meant in known and _is_clearly(name, meant):
+                    misspelt.setdefault(meant, value)
+        return misspelt | values
 
     def missing(self, parent: yaml.Node, key: str, what: str) -> None:
         """Note that a mapping has no `key`, unless a mistake was noted already that explains it."""

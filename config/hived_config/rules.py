@@ -49,11 +49,11 @@ GRACE_KEYS = (
     Key(
         LENT_KEY,
         _SECONDS,
-        "how many seconds an opportunistic pod has to leave at the most, whatever its `terminationGracePeriodSeconds`: "
-        "see [time to leave](preemption.md#time-to-leave)",
+        "the most seconds that an opportunistic pod has to leave; a shorter `terminationGracePeriodSeconds` "
+        "counts; see [time to leave](preemption.md#time-to-leave)",
         DEFAULT.lent_s,
     ),
-    Key(PREEMPTED_KEY, _SECONDS, "the same of a guaranteed pod that is preempted or moved", DEFAULT.preempted_s),
+    Key(PREEMPTED_KEY, _SECONDS, "the same for a guaranteed pod that is preempted or moved", DEFAULT.preempted_s),
 )
 
 LENT_OF_VC_KEY = Key(
@@ -106,7 +106,7 @@ MOVING_KEYS = (
     Key(
         "movable",
         Boolean(),
-        "whether all its groups may be [moved](defrag.md) to make room; without it, those whose pods say `may-move`",
+        "all its groups may be [moved](defrag.md) to make room; without it, only groups whose pods say `may-move`",
         False,
         is_nullable=False,
     ),
@@ -144,7 +144,7 @@ class QueueOfVc(msgspec.Struct, frozen=True):
 class Queueing(msgspec.Struct, frozen=True):
     """The rules of queues. `half_life_s`: borrowed use of the past counts less with time; 0 for present use alone.
 
-    `start_s`: a job that was let go has a pod with a node after so long, or waits again.
+    `start_s`: a resumed job has a pod with a node after so long, or waits again.
     """
 
     is_enabled: bool = False
@@ -163,7 +163,7 @@ QUEUES = StructOf(
     "how jobs wait in queues (a mapping)",
     "Jobs wait as jobs: they are suspended until cells for all of their pods are held.",
     (
-        Key("enabled", Boolean(), "whether jobs are held back until it is their turn; see [queues](queues.md)", False),
+        Key("enabled", Boolean(), "jobs wait in queues until it is their turn; see [queues](queues.md)", False),
         Key(
             "policy",
             Choice(QueuePolicy),
@@ -181,8 +181,8 @@ QUEUES = StructOf(
         Key(
             "startMinutes",
             Number("a number of minutes", "a number of minutes above 0", 60),
-            "a job that was let go, and has no pod with a node after so long, goes back to the end of its queue, and "
-            "rests: so long, and [longer each time](queued-jobs.md)",
+            "a resumed job without a pod on a node after so long is suspended; it goes to the end of its queue and "
+            "rests as long, and [longer each time](queued-jobs.md)",
             START_S,
         ),
     ),
@@ -198,8 +198,8 @@ QUEUE_OF_VC = StructOf(
         Key(
             "borrow",
             Boolean(),
-            "whether its guaranteed jobs may run ahead of their turn on idle cells of others, which are taken back; "
-            "with a quota tree its `max` decides",
+            "its guaranteed jobs may borrow idle cells of others before their turn, which are reclaimed; with a "
+            "quota tree its `max` decides",
             False,
         ),
         Key("weight", Number("a number", "a weight above 0"), "of its share of cells that are borrowed", 1.0),
@@ -212,7 +212,7 @@ QUEUE_OF_VC = StructOf(
         Key(
             "maxWaitingPerUser",
             Integer("a whole number of jobs", 1),
-            "the most jobs of one user that take part in the order; others stand aside until some have started",
+            "the most waiting jobs of one user that take part in the order; the others do once some have started",
             rule="no limit",
         ),
     ),
@@ -248,7 +248,7 @@ POD_RULE_KEYS = (
     Key(
         "schedulerNames",
         _SCHEDULER_NAMES,
-        "what pods have as schedulerName if they are for hived; `{vc}` stands for each virtual cluster in lower case",
+        "the values of schedulerName by which a pod is for hived; `{vc}` stands for each virtual cluster in lower case",
         SCHEDULER_NAMES,
     ),
     Key(
@@ -260,7 +260,7 @@ POD_RULE_KEYS = (
     Key(
         "topologyLevels",
         _LEVELS,
-        "by what topology wishes call a level, the cell type: see [topology wishes](#topology-wishes)",
+        "the cell type by the name of a level in topology wishes; see [topology wishes](#topology-wishes)",
     ),
     Key(
         "foreignDevices",

@@ -130,7 +130,7 @@ CERTIFY = _Certify(
         Key(
             "percent",
             Number("a percentage"),
-            "by how much the mean delay of a virtual cluster's guaranteed jobs may grow",
+            "the percentage by which the mean delay of a virtual cluster's guaranteed jobs may grow",
             10.0,
         ),
         Key(
@@ -242,22 +242,22 @@ SETTING_KEYS = (
     Key(
         "waitingPodSchedulingBlockMilliSec",
         Integer("a whole number", 0, INT64_MAX),
-        "how long the filter call of a pod that has to wait is held back, in milliseconds: a stricter order of arrival "
-        "for less throughput",
+        "the delay of the filter call of a pod that has to wait, in milliseconds: a stricter order of arrival for "
+        "less throughput",
         DEFAULTS.waiting_pod_block_ms,
     ),
     Key(
         "preemptionBy",
         Choice(PreemptBy),
-        "who makes the victims of a preemption leave: `service` (evicts them itself; always completes) or "
-        "`kube-scheduler` (through the preempt verb; see [preemption](preemption.md))",
+        "evictions in a preemption are made by the `service` (always completes), or by `kube-scheduler` (through "
+        "the preempt verb); see [preemption](preemption.md)",
         DEFAULTS.preempt_by,
     ),
     Key(
         "podDisruptionBudgets",
         Choice(Budgets),
-        "what the service does about a victim that a PodDisruptionBudget protects: `override` deletes it after "
-        "`evictionGraceSeconds`, `respect` waits for as long as the budget stands",
+        "a victim that a PodDisruptionBudget protects is deleted after `evictionGraceSeconds` (`override`), or "
+        "waited for until the budget allows its eviction (`respect`)",
         DEFAULTS.disruption_budgets,
     ),
     Key(
@@ -269,22 +269,23 @@ SETTING_KEYS = (
     Key(
         "waitingMessages",
         Choice(WaitingMessages),
-        "what kube-scheduler, events and conditions say of a pod without room: `explained` (one sentence with the "
-        "[causes](waiting.md#causes)) or `hived` (HiveD's own message first, for programs that look for it)",
+        "the message about a pod without room, in kube-scheduler, events and conditions: `explained` (one sentence "
+        "with the [causes](waiting.md#causes)) or `hived` (HiveD's own message first, for programs that look for "
+        "it)",
         DEFAULTS.waiting_messages,
     ),
     Key(
         "historyFile",
         Text("the path of a file"),
-        "where the [history](history.md) is kept over restarts, in a file of at most 64 MiB that is made if need be; "
-        "without one, in memory only. It is read when the process starts",
+        "the file that keeps the [history](history.md) over restarts, at most 64 MiB, made if need be; without "
+        "one, in memory only. It is read when the process starts",
         rule="`${HISTORY_FILE}`",
     ),
     Key(
         "borrowedResources",
         Choice(BorrowedResources),
-        "how much CPU, memory and other resources an opportunistic pod may ask for: `share` (its cells' "
-        "[share of the node](preemption.md#a-borrowers-share), and what is promised to nobody) or `any`",
+        "the CPU, memory and other resources that an opportunistic pod may request: `share` (its cells' [share of "
+        "the node](preemption.md#a-borrowers-share), and amounts that are promised to none) or `any`",
         DEFAULTS.borrowed_resources,
     ),
 )

@@ -8,7 +8,7 @@ import yaml
 
 from hived.values.specs import Rules, VirtualCellSpec, VirtualClusterSpec
 from hived_config.access import USER_KEYS, Access, NamespaceReader, VirtualClusterAccess
-from hived_config.chains import Chain, refuse_large_claims, split_by_pins
+from hived_config.chains import Chain, refuse_large_claims
 from hived_config.physical import PhysicalCells
 from hived_config.reader import (
     Boolean,
@@ -91,15 +91,15 @@ VIRTUAL_CLUSTER = Record(
         Key(
             "combine",
             Boolean(),
-            "whether a pod larger than one cell may take several that are one cell physically, such as two pairs of "
-            "one node; only with `rules: 2`",
+            "a pod larger than one cell may take several that are one cell physically, such as two pairs of one "
+            "node; only with `rules: 2`",
             False,
             is_nullable=False,
         ),
         Key(
             "sparing",
             Boolean(),
-            "whether cells that evict nobody go before those that it would take in a cluster of its own, so that its "
+            "it prefers cells without evictions to the cells that it would take in a cluster of its own, so its "
             "jobs may start later than there; only with `rules: 2`",
             False,
             is_nullable=False,
@@ -262,15 +262,15 @@ class VirtualClusters:
         accepts the file and breaks VC safety at once.
         """
         pins = [pin.position for pin in self._used_pins.values() if pin.chain is chain]
-        split = split_by_pins(chain, pins)
+        above = [{pin[: depth + 1] for pin in pins if len(pin) > depth + 1} for depth in range(len(chain.types))]
         available = self._physical.top_counts[chain.name]
         for depth in range(len(chain.types)):
             claims = [claim for claim in self._claims if claim.chain is chain and claim.depth == depth]
             needed = sum(claim.count for claim in claims)
-            whole = available - split[depth]
+            whole = available - len(above[depth])
             if needed > whole:
-                self._note_shortage(chain, depth, claims, whole, split[depth])
-            available = max(available - needed, split[depth]) * chain.fan_out[depth]
+                self._note_shortage(chain, depth, claims, whole, len(above[depth]))
+            available = max(available - needed, len(above[depth])) * chain.fan_out[depth]
 
     def _note_shortage(self, chain: Chain, depth: int, claims: list[_Claim], available: int, split: int) -> None:
         """Note, at the first claim that does not fit, how many cells of its level are needed and available."""

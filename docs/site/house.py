@@ -1,7 +1,8 @@
 """The shape of the code: rooms, floors and arrows as a picture, and the road of a queued job through files and locks.
 
-A room is a folder of modules. Its arrows lead to the rooms that it imports from. An arrow back closes a circle; without
-these, a room stands one floor above the highest room that it imports from. `docs/house.md` shows what this prints:
+A room is a folder of a package, with the folders in it, or the modules beside them. Its arrows lead to the rooms
+that it imports from. An arrow back closes a circle; without these, a room stands one floor above the highest room that
+it imports from. `docs/house.md` shows what this prints:
 
     python -m docs.site.house                    figures of all rooms
     python -m docs.site.house --picture rooms.svg
@@ -56,8 +57,9 @@ def modules() -> dict[str, Path]:
 
 
 def room_of(module: str, path: Path) -> str:
-    """The folder of a module, as a dotted name."""
-    return module if path.name == "__init__.py" else module.rpartition(".")[0]
+    """The package of a module, or the folder of it that the module is in, however deep."""
+    folder = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    return ".".join(folder.split(".")[:2])
 
 
 def arrows_between(found: Mapping[str, Path], place: Callable[[str], str]) -> Arrows:

@@ -18,16 +18,19 @@ from hived_cli.helpers.lazy import LazyGroup
 SUMMARIES = {
     "serve": "Run the scheduler extender, or a whole embedded cluster.",
     "demo": "Run the lab: HiveD's guarantees, shown and checked on an embedded cluster.",
-    "submit": "Turn jobs and pod manifests into pods and create them.",
-    "resume": "Create the pods of a job that was submitted suspended, or that was aborted.",
+    "submit": "Create the jobs of files.",
+    "resume": "Start a job that is suspended, or that was aborted.",
     "get": "Show the cluster, virtual clusters, jobs, nodes or affinity groups.",
     "why": "Say why a job does not start, who has its cells, what would help, and when it starts.",
+    "status": "Show the state of the service: who leads, what it recovered, what is short, and what to do.",
     "top": "Show the virtual clusters, the bad nodes and the jobs that wait, live.",
-    "hold": "Hold a job in its queue, so that it does not take its turn.",
-    "release": "Let a job that was held take its turn.",
+    "hold": "Hold a job, so that it does not take its turn in its queue, or has no pods.",
+    "release": "Let a job that was held take its turn, or start.",
     "move": "Give a job another place in its queue.",
-    "delete": "Delete the pods of a job, gang or group, and the record of a submitted job.",
+    "delete": "Delete a job, gang or group, with its pods.",
     "config": "Check, explain and change configurations.",
+    "migrate": "Turn the objects of another scheduler into files of hived.",
+    "service": "Take the words with which scripts of paictl stop and start services around a push.",
     "defrag": "Make room in a virtual cluster whose free cells are scattered, by moving groups that allow it.",
     "certificates": "Make certificates for TLS between kube-scheduler and the extender.",
     "manifests": "Print the manifests that install hived in a cluster, with your configuration.",
@@ -63,6 +66,13 @@ class Main(LazyGroup):
             raise
         except HivedError as error:
             raise click.ClickException(str(error)) from error
+        except ModuleNotFoundError as error:
+            from hived_extender.kube.packages import missing  # noqa: PLC0415  # help does without
+
+            told = missing(error)
+            if told is None:
+                raise
+            raise click.ClickException(str(told)) from error
 
 
 @click.group(
@@ -71,6 +81,7 @@ class Main(LazyGroup):
     summaries=SUMMARIES,
     places=PLACES,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Words such as cell, gang and borrow: docs/glossary.md, or /page/glossary of a running service.",
 )
 @click.version_option(__version__, "-V", "--version", prog_name="hived", message="%(prog)s %(version)s")
 @click.pass_context
@@ -81,7 +92,7 @@ def main(ctx: click.Context) -> None:
     Examples:
       hived demo                                  see the guarantees at work, no Kubernetes needed
       hived serve --embedded hivedscheduler.yaml  a whole cluster on this machine
-      hived submit job.yaml --vc research         create the pods of a job
+      hived submit job.yaml --vc research         create a job
       hived get cluster                           who uses which GPU
       hived why default/train-0                   why it waits, what would help, and when it starts
       hived top                                   the cluster, live

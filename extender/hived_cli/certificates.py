@@ -10,7 +10,7 @@ import click
 import yaml
 
 from hived.values.errors import UserError
-from hived_extender.deploy.certificates import Authority, KeyPair, service_hosts
+from hived_deploy.certificates import Authority, KeyPair, service_hosts
 
 SERVICE = "hived"
 NAMESPACE = "hived-system"
@@ -120,7 +120,7 @@ def _secret(name: str, namespace: str, ca: bytes, pair: KeyPair) -> dict[str, ob
 def _introduction(folder: Path, service: str, namespace: str, end: datetime) -> str:
     return f"""\
 {folder}/ca.crt       the CA: for --client-ca-file, and for kube-scheduler's tlsConfig.caFile
-{folder}/ca.key       its key: not needed to run; keep it where nobody else can read it
+{folder}/ca.key       its key: not needed to run; keep it where no other user can read it
 {folder}/tls.crt      the extender, reached as {service}.{namespace}.svc or localhost
 {folder}/tls.key
 {folder}/client.crt   kube-scheduler, as {CLIENT_NAME}

@@ -14,6 +14,7 @@ from hived.values.errors import UserError
 from hived_cli.helpers.answers import FiniteRange, as_json, format_option, json_option
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.lazy import CommandGroup
+from hived_cli.helpers.names import complete_jobs, find_jobs, one_of
 from hived_cli.helpers.tables import table
 from hived_config.loader import load_text
 from hived_extender.api.defrag import (
@@ -28,8 +29,8 @@ from hived_extender.api.defrag import (
 )
 from hived_extender.api.inspection import Inspector, NoAnswerError
 from hived_extender.api.paths import DEFRAG_PATH, DEFRAG_STOP_PATH, INPUTS_PATH, MOVES_PATH
-from hived_extender.defrag.planner import Limits
-from hived_extender.defrag.puzzle import read_wants
+from hived_extender.insight.defrag.planner import Limits
+from hived_extender.insight.defrag.puzzle import read_wants
 from hived_extender.kube.clocks import timestamp
 
 
@@ -40,7 +41,7 @@ def command() -> None:
     \b
     Examples:
       hived defrag plan --vc research --want 2xNODE
-      hived defrag plan --job team:training --apply
+      hived defrag plan --job training --apply
       hived defrag status
     """
 
@@ -84,7 +85,7 @@ def begin(inspector: Inspector, plan: DefragPlan, return_s: float) -> MovingRepo
     except UserError as error:
         if error.code == HTTPStatus.CONFLICT:
             remedy = "; make the plan anew" if "any more" in error.message else ""
-            raise UserError(f"nobody was moved: {error.message}{remedy}", error.code) from error
+            raise UserError(f"no group was moved: {error.message}{remedy}", error.code) from error
         raise
     return inspector.decode(DEFRAG_PATH, MovingReport, answer)
 
@@ -118,7 +119,7 @@ def follow(inspector: Inspector, report: MovingReport) -> MovingReport:
 
 def tell(report: MovingReport) -> str:
     """The moves as text, and the budgets of the service."""
-    lines = ["Nobody has been moved since this replica began to lead."] if report.state == "none" else _moves(report)
+    lines = ["No group has been moved since this replica began to lead."] if report.state == "none" else _moves(report)
     if report.automatic:
         lines += ["", _automatic(report.automatic)]
         lines += [
@@ -243,6 +244,21 @@ def _cells(cells: Sequence[int]) -> str:
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
+def _waiting_name(inspector: Inspector, inputs: Inputs, name: str) -> str:
+    """The name in the inputs of a job that the service knows by any of its names. Raises UserError if it has no part
+    that waits for cells.
+    """
+    known = {each for one in inputs.waiting for each in (one.name, *one.pods)}
+    if name in known:
+        return name
+    job = one_of(find_jobs(inspector, name, ""), name)
+    found = next((each for each in (job.name, *job.aliases, *job.pods) if each in known), None)
+    if found is None:
+        told = f"it is {job.state.lower()}" + (f", and asks for {job.asks}" if job.asks else "")
+        raise UserError(f"{job.name} waits for no cells: {told}")
+    return found
+
+
 EXIT_CODES = {"nothing possible": 3, "nothing needed": 4, "not known": 5}
 
 
@@ -252,7 +268,10 @@ EXIT_CODES = {"nothing possible": 3, "nothing needed": 4, "not known": 5}
     "--want", "wants", metavar="SHAPE", multiple=True,
     help="COUNTxCELLTYPE, such as 2xNODE, or one gang, PODSxLEAVES, such as 4x8. May be given several times.",
 )  # fmt: skip
-@click.option("--job", metavar="NAME", default="", help="Instead, a job that waits: its affinity group, gang or pod.")
+@click.option(
+    "--job", metavar="NAME", default="", shell_complete=complete_jobs,
+    help="Instead, a job that waits, by any of its names.",
+)  # fmt: skip
 @click.option(
     "--state", "state_file", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
     help="Instead of a service, its inputs as `hived defrag inputs` wrote them.",
@@ -288,7 +307,7 @@ def plan_command(
       hived defrag plan --job team:training --apply
       hived defrag inputs > inputs.json; hived defrag plan --vc research --want 2xNODE --state inputs.json --json
     """
-    from hived_extender.defrag.planner import PLAN, Task, job_shapes, plan  # noqa: PLC0415  # the core, for this alone
+    from hived_extender.insight.defrag.planner import PLAN, Task, job_shapes, plan  # noqa: PLC0415  # the core, for this alone
 
     if bool(job) == bool(wants):
         raise click.UsageError("name what is wanted: --vc NAME with --want SHAPE, or --job NAME")
@@ -299,7 +318,7 @@ def plan_command(
     shapes = read_wants(wants)
     inputs = read_inputs(inspector, state_file)
     if job:
-        owner, shapes = job_shapes(inputs, job)
+        owner, shapes = job_shapes(inputs, job if state_file is not None else _waiting_name(inspector, inputs, job))
         if vc and vc != owner:
             raise UserError(f"{job} waits in virtual cluster {owner}, not in {vc}")
         vc = owner
@@ -379,7 +398,7 @@ def status(inspector: Inspector, form: str, is_json: bool) -> None:
 @json_option
 @asks_service
 def stop_command(inspector: Inspector, form: str, is_json: bool) -> None:
-    """Move nobody else, and give back the cells that are held. Pods that were evicted come back like any others.
+    """Move no further group, and free the held cells. Pods that were evicted come back like any others.
 
     The exit code is 0 too where no moves are under way.
 

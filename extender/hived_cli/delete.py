@@ -1,27 +1,37 @@
-"""`hived delete`: the pods of a job, gang or group, and the record of a job."""
+"""`hived delete`: a job object, or the pods of a job, gang or group with its record, by the API server (rule 34.3)."""
 
+import shlex
 from collections.abc import Callable
 
 import click
 
 from hived.values.errors import UserError
-from hived_cli.config.asking import ask
-from hived_cli.helpers.answers import as_json, output_option
+from hived_cli.helpers.answers import as_json, ask, output_option
 from hived_cli.helpers.connecting import asks_api_server, asks_service
-from hived_cli.helpers.names import GANG, complete_jobs, find_jobs, find_queued, submitted_as
+from hived_cli.helpers.names import complete_jobs, find_ended, find_jobs, find_queued, one_of, submitted_as
 from hived_cli.helpers.waits import listed
 from hived_config.reader import printable
 from hived_extender.api.inspection import Inspector, NoAnswerError
-from hived_extender.api.waiting import Job
+from hived_extender.api.names import DEFAULT_NAMESPACE, GANG, namespaces_in, without_kind
 from hived_extender.kube.client import KubeClient
-from hived_jobs.deletion import Deletion, carry_out, of_job, of_openpai_job, of_pods, of_queued_job, of_single_pod
+from hived_jobs.deletion import (
+    Deletion,
+    carry_out,
+    of_ended,
+    of_job,
+    of_maker,
+    of_object,
+    of_openpai_job,
+    of_pods,
+    of_single_pod,
+)
 
 SHOWN = 16
 
 
 @click.command("delete")
 @click.argument("name", metavar="JOB", shell_complete=complete_jobs)
-@click.option("-n", "--namespace", default="", help="Namespace of the job.  [default: in its name, else default]")
+@click.option("-n", "--namespace", default="", help="Namespace of the job.  [default: in its name, else any]")
 @click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be deleted.")
 @output_option
@@ -31,14 +41,16 @@ def command(
     *, inspector: Inspector, connect: Callable[[], KubeClient], name: str, namespace: str, is_sure: bool, dry_run: bool,
     output: str,
 ) -> None:  # fmt: skip
-    """Delete the pods of a job, gang or group, and the record of a submitted job.
+    """Delete a job, gang or group, with its pods.
 
-    JOB is the name of a submitted job, of a job of a queue (KIND/NAMESPACE/NAME), whose object is deleted, of a gang
-    (podgroup/NAMESPACE/NAME), of an affinity group (NAMESPACE:NAME), or of a pod that belongs to none of these. The API
-    server deletes the pods. It also says which pods a submitted job has; the service says which a gang or group has,
-    and is asked once more after 2 seconds if it does not know the name yet. The record goes with the last pod of its
-    job, and all that was made for the job goes with the record. You are told what will be deleted, and asked. Pods of
-    other controllers may be created again by them; you are told so.
+    JOB is the name of a submitted job (USER~JOB of OpenPAI), of an object of any kind (KIND/NAMESPACE/NAME), which is
+    deleted itself, of a gang (podgroup/NAMESPACE/NAME), of an affinity group (NAMESPACE:NAME), or of a pod that
+    belongs to none of these. The API server deletes them. It also says which pods a submitted job has; the
+    service says which a gang or group has, and is asked once more after 2 seconds if it does not know the name yet.
+    The record goes with the last pod of its job, and all that was made for the job goes with the record. The command
+    shows what it will delete, and asks. Of a job that has ended it deletes the object, or the pods that are left. Where
+    it deletes pods that their controller may create again, it says so. A NAME alone is looked for in all namespaces
+    that you may read; with --yes a job of another one than `default` is deleted only if its namespace was given.
 
     The exit code is 0 if all is deleted, with --dry-run if it could be; 1 if nothing was deleted, or not all.
 
@@ -46,11 +58,18 @@ def command(
     Examples:
       hived delete train
       hived delete train -n research --yes
+      hived delete me~train
+      hived delete Job/default/other
       hived delete podgroup/default/gang --dry-run
       hived delete me~train/default -o json --yes
     """
     kube = connect()
-    found, title = _find(kube, inspector, name, namespace)
+    found, title, where = _find(kube, inspector, name, namespace)
+    if is_sure and not dry_run and where not in (DEFAULT_NAMESPACE, namespace, *namespaces_in(name)):
+        raise UserError(
+            f"{title}: it is in namespace {where}, which was not given, so --yes deletes nothing: say "
+            f"hived delete {shlex.quote(name)} -n {where} --yes"
+        )
     is_json = output == "json"
     if not is_json:
         _tell(found, title)
@@ -66,43 +85,49 @@ def command(
         click.echo(as_json(told))
 
 
-def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> tuple[Deletion, str]:
-    """The pods and the record that the name stands for, and how to call them."""
+def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> tuple[Deletion, str, str]:
+    """The pods and the record that the name stands for, how to call them, and their namespace."""
     if not name.startswith(GANG) and ":" not in name:
         where, short = submitted_as(name, namespace)
         found = of_job(kube, where, short)
         if found is not None:
-            return found, f"job {where}/{short}, with {_count(found)} and its record"
+            return found, f"job {found.record_names[0]}, with {_count(found)} and its record", where
         found = of_openpai_job(kube, where, short) or of_single_pod(kube, where, short)
         if found is not None:
-            return found, f"{_count(found)} of {where}/{short}"
+            return found, f"{_count(found)} of {where}/{short}", where
     try:
         queued = find_queued(inspector, name, namespace)
-        found = of_queued_job(kube, queued) if queued is not None else None
+        found = of_object(kube, queued) if queued is not None else None
         if queued is not None and found is not None:
-            return found, f"{printable(queued.name)}, which goes with its pods"
-        jobs = find_jobs(inspector, name, namespace)
+            return found, f"{printable(queued.name)}, which goes with its pods", queued.namespace
+        try:
+            jobs = find_jobs(inspector, name, namespace)
+        except NoAnswerError:
+            raise
+        except UserError:
+            latest = {job.name: job for job in reversed(find_ended(inspector, name, namespace))}
+            over = [(job, found) for job in latest.values() if (found := of_ended(kube, job)) is not None]
+            if not over:
+                raise
+            job = one_of([job for job, _ in over], name)
+            return over[0][1], f"what is left of {printable(job.name)}, which has ended", job.namespace
     except NoAnswerError as error:
         raise UserError(f"{error}; it knows the pods of gangs and groups, and no job {name!r} was submitted") from error
-    job = _one(jobs, name)
-    if len(job.pods) > 1 and name in (*job.pods, *(pod.partition("/")[2] for pod in job.pods)):
+    job = one_of(jobs, name)
+    pods = [pod for pod in job.pods if without_kind(name) in (pod, pod.partition("/")[2])]
+    if pods and len(job.pods) > 1 and not job.is_elastic:
         raise UserError(
             f"{name} is one of {len(job.pods)} pods of {job.name}, which start together: name that to delete them all, "
             "or delete the pod alone with kubectl"
         )
-    deletion = of_pods(kube, job.pods)
+    found = None if pods else of_object(kube, job) or of_maker(kube, job)
+    if found is not None:
+        return found, f"{printable(job.name)}, which goes with its pods", job.namespace
+    deletion = of_pods(kube, pods if job.is_elastic and pods else job.pods)
     if not deletion.pods:
         raise UserError(f"{job.name} has no pods any more", 404)
     records = f" and the record of {listed(deletion.record_names)}" if deletion.records else ""
-    return deletion, f"{_count(deletion)} of {printable(job.name)}{records}"
-
-
-def _one(found: list[Job], name: str) -> Job:
-    if len(found) > 1:
-        raise UserError(
-            f"{name} is part of {len(found)} names: {listed([job.name for job in found])}; give one of them"
-        )
-    return found[0]
+    return deletion, f"{_count(deletion)} of {printable(job.name)}{records}", job.namespace
 
 
 def _count(deletion: Deletion) -> str:

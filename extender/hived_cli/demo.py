@@ -13,7 +13,7 @@ from hived_cli.helpers.tables import table
 from hived_extender.kube import logs
 from hived_lab.demo.experiment import experiments_folder, load_experiments
 from hived_lab.demo.report import Report, TableReport
-from hived_lab.demo.runner import LabCluster, run_all
+from hived_lab.demo.runner import LabCluster, run_all, start_lab
 
 STORIES = ("lab", "dialects")
 
@@ -67,7 +67,7 @@ def command(
     experiments = load_experiments(folder, names)
     output = output or ("text" if story == "lab" else "table")
     report = TableReport(click.echo) if output == "table" else Report(click.echo if output == "text" else _say_nothing)
-    results = run_all(experiments, report, LabCluster, _stay if keep else None)
+    results = run_all(experiments, report, start_lab, _stay if keep else None)
     if output == "json":
         click.echo(as_json([result.as_json() for result in results]))
     if not all(result.is_passed for result in results):

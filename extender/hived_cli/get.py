@@ -1,22 +1,48 @@
 """`hived get`: what the service knows, as tables."""
 
+import getpass
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import get_args, get_type_hints
 
 import click
 
+from hived.values.errors import UserError
+from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.lazy import CommandGroup
-from hived_cli.helpers.names import complete_queues, complete_vcs, of_vc
-from hived_cli.helpers.tables import fitted, output_option, table, with_note
-from hived_cli.helpers.waits import UNKNOWN, WAITING_STATES, age, brief_when, job_table, listed, priority
+from hived_cli.helpers.listing import form, lists, ordered_json, selector_option
+from hived_cli.helpers.names import (
+    check_group,
+    check_known,
+    complete_jobs,
+    complete_queues,
+    complete_vcs,
+    nearest,
+    of_vc,
+)
+from hived_cli.helpers.tables import output_option, with_note
+from hived_cli.helpers.waits import (
+    ENDED_STATES,
+    UNKNOWN,
+    WAITING_STATES,
+    age,
+    brief_when,
+    ended_columns,
+    ended_table,
+    job_columns,
+    job_table,
+    listed,
+    priority,
+)
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_config.reader import printable
 from hived_extender.api import pictures
 from hived_extender.api.cells import AffinityGroup, Cell, GroupStatus, LostDevices
-from hived_extender.api.inspection import Inspector, jobs_path, nodes_path, queue_jobs_path
+from hived_extender.api.inspection import Inspector, NoAnswerError, OlderError, jobs_path, nodes_path, queue_jobs_path
+from hived_extender.api.names import matching
 from hived_extender.api.paths import (
     FREE_CELLS_PATH,
     GROUPS_PATH,
@@ -28,10 +54,23 @@ from hived_extender.api.paths import (
 )
 from hived_extender.api.pictures import BAD, FREE, RESERVED, cell_picture, legend, letters
 from hived_extender.api.queues import QueuedJob, QueuedJobs, QueueReport
-from hived_extender.api.waiting import FreeCells, Job, Jobs, NodeView
+from hived_extender.api.waiting import MASKED, FreeCells, Job, Jobs, NodeView
+from hived_extender.jobs.progress import read_duration
+
+ALIASES = {
+    "job": "jobs",
+    "node": "nodes",
+    "no": "nodes",
+    "queues": "queue",
+    "q": "queue",
+    "vcs": "vc",
+    "group": "groups",
+    "clusters": "cluster",
+}
+"""Other words for the same lists, as kubectl takes several."""
 
 
-@click.group(cls=CommandGroup)
+@click.group(cls=CommandGroup, aliases=ALIASES)
 def command() -> None:
     """Show the cluster, virtual clusters, jobs, nodes or affinity groups.
 
@@ -84,39 +123,67 @@ def _reasons_by_node(lost: list[LostDevices]) -> dict[str, str]:
 
 
 @command.command("cluster")
+@click.argument("name", required=False)
 @watches
+@lists
 @output_option
-def cluster(*, inspector: Inspector, show: Show, output: str) -> None:
+def cluster(*, inspector: Inspector, show: Show, name: str | None, output: str) -> None:
     """Show every node: health, use, and one character per leaf cell.
 
-    The last line names the rules of decisions, if they are others than HiveD's.
+    With NAME those of a cell, or one node. The last line names the rules of decisions, if they are others than HiveD's.
 
     \b
     Examples:
       hived get cluster
+      hived get cluster rack-1    a cell by its address, or a node
       hived get cluster -o wide   with the groups on each node
       hived get cluster --watch   again whenever it changes
     """
-    show(
-        lambda: (
-            inspector.fetch(PHYSICAL_CLUSTER_PATH) if output == "json" else _cluster_table(inspector, output == "wide")
+
+    def answer() -> Answer:
+        if output != "json":
+            return _cluster_table(inspector, name, output == "wide")
+        told = inspector.fetch(PHYSICAL_CLUSTER_PATH)
+        if name is None:
+            return ordered_json(told)
+        return ordered_json(as_json(_cells_called(name, inspector.decode(PHYSICAL_CLUSTER_PATH, list[Cell], told))))
+
+    show(answer)
+
+
+def _cells_called(name: str, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells of an address, or of its last part where that is a name of its own: one for each chain that has it.
+
+    Raises UserError (404).
+    """
+    every = [each for cell in cells for each in cell.subtree()]
+    found = [each for each in every if each.cell_address == name]
+    found = found or [each for each in every if each.name == name and not each.name.isdecimal()]
+    if not found:
+        known = [each.cell_address for each in every if each.cell_children]
+        near = ", ".join(nearest(name, [*(each.name for each in every if not each.name.isdecimal()), *known]))
+        raise UserError(
+            f"no cell or node {name!r}; {f'nearest: {near}' if near else 'hived get cluster lists all'}", 404
         )
-    )
+    return found
 
 
-def _cluster_table(inspector: Inspector, is_wide: bool) -> str:
+def _cluster_table(inspector: Inspector, name: str | None, is_wide: bool) -> str:
     tenants = _groups_by_node(inspector.groups()) if is_wide else {}
     reasons = _reasons_by_node(inspector.lost_devices())
     cells = inspector.physical_cluster()
     letter_of = letters(sorted({leaf.vc for cell in cells for leaf in cell.leaves() if leaf.vc}))
+    cells = cells if name is None else _cells_called(name, cells)
     rows = []
     for top in cells:
         nodes = top.nodes()
-        if nodes != [top]:
+        if nodes != [top] and not form().sort_by:
             rows.append([top.cell_address, top.cell_type, _health(top), _use(top), "", "", ""])
         for node in nodes:
             address = (
-                node.cell_address if node is top else "  " + node.cell_address.removeprefix(top.cell_address + "/")
+                node.cell_address
+                if node is top or form().sort_by
+                else "  " + node.cell_address.removeprefix(top.cell_address + "/")
             )
             picture = _colored(cell_picture(node, letter_of), letter_of)
             on_node = ", ".join(tenants.get(node.name, ()))
@@ -124,7 +191,7 @@ def _cluster_table(inspector: Inspector, is_wide: bool) -> str:
             rows.append([address, node.cell_type, _health(node), _use(node), picture, on_node, reason])
     headers = ["CELL", "TYPE", "HEALTH", ">USED", "CELLS", "GROUPS" if is_wide else "", "DEVICES" if reasons else ""]
     columns = [i for i, header in enumerate(headers) if header]
-    shown = table([headers[i] for i in columns], [[row[i] for i in columns] for row in rows])
+    shown = form().shown([headers[i] for i in columns], [[row[i] for i in columns] for row in rows])
     rules = inspector.rules()
     named = "" if rules == "hived" else "\n" + click.style(f"rules: {rules}", dim=True)
     return with_note(shown, legend(letter_of)) + named
@@ -141,6 +208,7 @@ def _groups_by_node(found: list[AffinityGroup]) -> dict[str, list[str]]:
 @command.command("vc")
 @click.argument("name", required=False, shell_complete=complete_vcs)
 @watches
+@lists
 @output_option
 def vc(*, inspector: Inspector, show: Show, name: str | None, output: str) -> None:
     """Show what virtual clusters are promised and where those cells are now.
@@ -153,7 +221,17 @@ def vc(*, inspector: Inspector, show: Show, name: str | None, output: str) -> No
       hived get vc -o json
     """
     path = virtual_cluster_path(name) if name else VIRTUAL_CLUSTERS_PATH
-    show(lambda: inspector.fetch(path) if output == "json" else _vc_table(inspector, name))
+
+    def answer() -> Answer:
+        try:
+            return ordered_json(inspector.fetch(path)) if output == "json" else _vc_table(inspector, name)
+        except UserError as error:
+            if name is not None and not isinstance(error, NoAnswerError):
+                with suppress(OlderError):
+                    of_vc(inspector.free_cells(), name)
+            raise
+
+    show(answer)
 
 
 def _vc_table(inspector: Inspector, name: str | None) -> str:
@@ -172,15 +250,15 @@ def _vc_table(inspector: Inspector, name: str | None) -> str:
             bound = cell.physical_cell.cell_address if cell.physical_cell else "-"
             picture = _colored(cell_picture(cell, {}), {})
             rows.append([title, cell.cell_address, cell.cell_type, _health(cell), _use(cell), picture, bound])
-            title = ""
-        if borrowed or title:
+            title = vc_name if form().sort_by else ""
+        if borrowed or not cells:
             nodes = _opportunistic_nodes(vc_name, found)
             rows.append([title, "(opportunistic)", "", "", str(len(borrowed)), "o" * len(borrowed), nodes])
     for shared in inspector.shortages():
         if not clusters.keys().isdisjoint(shared.virtual_clusters):
             short += [click.style(shared.message, fg="red"), *(f"  {reason}" for reason in shared.reasons)]
     headers = ["VC", "CELL", "TYPE", "HEALTH", ">USED", "CELLS", "BOUND TO"]
-    shown = "\n".join([table(headers, rows), *([""] if short else []), *short])
+    shown = "\n".join([form().shown(headers, rows), *([""] if short else []), *short])
     return with_note(shown, "# in use   o in use beyond the promise   . free   x bad, not in use   ~ reserved")
 
 
@@ -216,6 +294,7 @@ STATE_COLORS = {"Allocated": "green", "Preempting": "yellow", "BeingPreempted": 
 @command.command("groups")
 @click.argument("name", required=False)
 @watches
+@lists
 @output_option
 def groups(*, inspector: Inspector, show: Show, name: str | None, output: str) -> None:
     """Show the affinity groups (gangs) that hold or await cells.
@@ -236,7 +315,18 @@ def groups(*, inspector: Inspector, show: Show, name: str | None, output: str) -
       hived get groups --watch -o json
     """
     path = group_path(name) if name else GROUPS_PATH
-    show(lambda: inspector.fetch(path) if output == "json" else _group_table(inspector, name, output == "wide"))
+
+    def answer() -> Answer:
+        try:
+            if output == "json":
+                return ordered_json(inspector.fetch(path))
+            return _group_table(inspector, name, output == "wide")
+        except UserError as error:
+            if name is not None:
+                check_group(inspector, name, error)
+            raise
+
+    show(answer)
 
 
 def _group_table(inspector: Inspector, name: str | None, is_wide: bool) -> str:
@@ -263,7 +353,7 @@ def _group_table(inspector: Inspector, name: str | None, is_wide: bool) -> str:
         )
     places = ["TYPE", "PLACEMENT", ">LOSS"] if with_devices else ["NODES"]
     headers = ["GROUP", "VC", ">PRIORITY", "STATE", "PODS", *places, "LAZILY PREEMPTED BY"]
-    return table(headers, rows) if rows else "No group holds or awaits cells."
+    return form().shown(headers, rows) if rows else "No group holds or awaits cells."
 
 
 def _state(status: GroupStatus) -> str:
@@ -285,7 +375,7 @@ def _preemptor(group: AffinityGroup) -> str:
     lazy = group.status.lazy_preemption_status
     if lazy is None:
         return "-"
-    who = "nobody known, its VC has no place for it" if lazy.preemptor == group.name else lazy.preemptor
+    who = "unknown, its VC has no place for it" if lazy.preemptor == group.name else lazy.preemptor
     return f"{who} {lazy.preemption_time}"
 
 
@@ -296,84 +386,171 @@ def _placement(group: AffinityGroup, with_devices: bool) -> str:
     return ", ".join(node for node, _ in placement) or "-"
 
 
+user_option = click.option("--user", default="", metavar="NAME", help="Jobs of this user.")
+
+me_option = click.option("--me", "is_mine", is_flag=True, help="Jobs of the caller, as the service or the login says.")
+
 QUEUED = "500"
 """Jobs of queues that are shown, first ones first."""
 
 STATES = get_args(get_type_hints(Job)["state"])
 
+ENDED_ALONE = tuple(state for state in ENDED_STATES if state != "Preempted")
+"""States of jobs that are in no list of those that wait or run."""
+
+SINCE = "1d"
+
 
 @command.command("jobs")
+@click.argument("name", required=False, shell_complete=complete_jobs)
 @click.option("--vc", default="", metavar="NAME", help="Jobs of this virtual cluster.", shell_complete=complete_vcs)
 @click.option("--waiting", "is_waiting", is_flag=True, help="Jobs that have no cells yet.")
 @click.option(
     "--state", "wanted_state", type=click.Choice(STATES, case_sensitive=False), help="Jobs in this state."
 )  # fmt: skip
-@click.option("--user", default="", metavar="NAME", help="Jobs of this user.")
+@user_option
+@me_option
 @click.option("-n", "--namespace", default="", help="Jobs with pods in this namespace.")
 @click.option("--node", default="", metavar="NAME", help="Jobs on this node.")
+@selector_option
+@click.option("--pods", "has_pods", is_flag=True, help="Each job with its pods: their states and nodes.")
+@click.option("--ended", "is_ended", is_flag=True, help="Jobs that have ended, the latest first.")
+@click.option(
+    "--since", default="", metavar="TIME", help="With --ended: within this time, such as 6h or 7d.  [default: 1d]"
+)
 @watches
+@lists
 @output_option
 def jobs(
-    *, inspector: Inspector, show: Show, is_waiting: bool, wanted_state: str | None, output: str, **wanted: str
+    *,
+    inspector: Inspector,
+    show: Show,
+    name: str | None,
+    is_waiting: bool,
+    wanted_state: str | None,
+    is_mine: bool,
+    has_pods: bool,
+    is_ended: bool,
+    since: str,
+    output: str,
+    **wanted: str,
 ) -> None:
     """Show jobs: why waiting ones do not start, and when they do.
 
     Waiting jobs come first, in the order in which they are served; then those that wait in queues, without pods, as
-    `hived get queue` has them. A job is a gang, an affinity group or a single pod,
-    by the name that `hived why` takes. WHEN has its kind: certain, bounded by what the holders declared, estimated from
-    earlier jobs, or unknown. On a narrow terminal the reason stands below its job; -o wide shows all on one line, with
-    users, priorities and nodes.
+    `hived get queue` has them. A job is a job object with all of its pods, a gang, an affinity group or a single pod,
+    by the name that `hived why` takes; with NAME those that it means.
+
+    PODS counts the pods of a job that has several, as in `40 of 50 done, 6 run, 4 wait`. Those to come are not created
+    yet; failed ones may have been replaced. WHEN has its kind: certain, bounded by what the holders declared, estimated
+    from earlier jobs, or unknown. On a narrow terminal the reason stands below its job;
+    -o wide shows all on one line, with users, priorities and nodes.
+
+    With --ended those are shown that have ended, for a week: their state, the exit code and reason of the pod that
+    decided, how long they ran, the GPU-hours of all of their runs, and when and for whom they were preempted. The
+    states Completed, Failed, Evicted, Deleted and Unknown imply it.
 
     \b
     Examples:
       hived get jobs
+      hived get jobs train
       hived get jobs --waiting --vc research
       hived get jobs --user me --watch
+      hived get jobs train --pods            its pods one by one
       hived get jobs --state running --node gpu-7 -o wide
+      hived get jobs -l 'team=nlp,!test'      by labels of its object, else of its first pod
       hived get jobs --waiting -o json | jq -r '.items[].name'
+      hived get jobs --ended --since 7d --user me
+      hived get jobs --state failed
+      hived get jobs --ended -o json | jq '[.items[].ended.gpu_hours] | add'
     """
     if is_waiting and wanted_state:
         raise click.UsageError("--waiting and --state exclude each other")
+    is_ended = is_ended or bool(since) or wanted_state in ENDED_ALONE
+    if is_ended and (is_waiting or wanted_state not in (None, *ENDED_STATES)):
+        other = "--waiting" if is_waiting else f"--state {wanted_state}"
+        raise click.UsageError(f"{other} and --ended exclude each other")
+    if is_ended and wanted["selector"]:
+        raise click.UsageError("--selector and --ended exclude each other: no labels of ended jobs are kept")
+    if since:
+        try:
+            read_duration(since)
+        except UserError as error:
+            raise click.BadParameter(error.message, param_hint="'--since'") from error
     states = WAITING_STATES if is_waiting else (wanted_state or "",)
-    path = jobs_path({**{name: (value,) for name, value in wanted.items()}, "state": states, "queued": (QUEUED,)})
+    part = {"ended": (since or SINCE,)} if is_ended else {"queued": (QUEUED,)}
+    asked = {**{name: (value,) for name, value in wanted.items()}, "state": states, **part}
+    path = jobs_path(asked | ({"pods": ("1",)} if has_pods else {}) | ({"me": (getpass.getuser(),)} if is_mine else {}))
+
+    is_known = name is None
+
+    def chosen() -> tuple[bytes, list[Job]]:
+        told = inspector.fetch_new(path)
+        jobs = inspector.decode(path, Jobs, told).items
+        if name is not None:
+            jobs = matching([job for job in jobs if job.name != MASKED], name, wanted["namespace"])
+        return told, jobs
 
     def answer() -> Answer:
-        told = inspector.fetch_new(path)
-        if output == "json":
-            return told
-        jobs = inspector.decode(path, Jobs, told).items
+        nonlocal is_known
+        told, jobs = chosen()
         if not jobs and wanted["vc"]:
             of_vc(inspector.free_cells(), wanted["vc"])
+        if not jobs and not is_known and name is not None:
+            check_known(inspector, name, wanted["namespace"], is_ended=is_ended)
+            told, jobs = chosen()
+        is_known = True  # with --watch it may go
+        if output == "json":
+            return ordered_json(told if name is None else as_json(Jobs(items=jobs)))
+        if not jobs and is_ended:
+            return f"No such job has ended within {since or SINCE}."
+        now = datetime.now(UTC)
+        if is_ended:
+            ordered = form().ordered(jobs, ended_columns(now))
+            return form().headless(ended_table(ordered, now, is_wide=output == "wide"))
         if not jobs:
-            is_limited = any(states) or any(wanted.values())
+            is_limited = name is not None or is_mine or any(states) or any(wanted.values())
             return "No such job waits or runs." if is_limited else "No job waits or runs."
-        return job_table(jobs, datetime.now(UTC), is_wide=output == "wide")
+        return form().headless(job_table(form().ordered(jobs, job_columns(now)), now, is_wide=output == "wide"))
 
     show(answer)
 
 
 @command.command("nodes")
+@click.argument("name", required=False)
 @click.option("--bad", "is_bad", is_flag=True, help="Bad nodes alone: not ready, cordoned, or with lost devices.")
+@selector_option
 @watches
+@lists
 @output_option
-def nodes(*, inspector: Inspector, show: Show, is_bad: bool, output: str) -> None:
-    """Show nodes: which are bad, why and since when, and what runs on them.
+def nodes(*, inspector: Inspector, show: Show, name: str | None, is_bad: bool, selector: str, output: str) -> None:
+    """Show nodes, or the one called NAME: which are bad, why and since when, and what runs on them.
 
     \b
     Examples:
       hived get nodes
       hived get nodes --bad
       hived get nodes --bad --watch
+      hived get nodes -l gpu-type=a100
       hived get nodes --bad -o json | jq -r '.[].node'
     """
-    path = nodes_path(is_bad)
-    show(
-        lambda: (
-            inspector.fetch_new(path)
-            if output == "json"
-            else _node_table(inspector.nodes(is_bad), is_bad, output == "wide")
-        )
-    )
+    if name is not None and selector:
+        raise click.UsageError("NAME and --selector exclude each other")
+
+    def answer() -> Answer:
+        if output == "json" and name is None:
+            return ordered_json(inspector.fetch_new(nodes_path(is_bad, selector)))
+        found = inspector.nodes(is_bad and name is None, selector)
+        if name is not None:
+            known = [one.node for one in found]
+            if name not in known:
+                near = ", ".join(nearest(name, known))
+                hint = f"nearest: {near}" if near else "hived get nodes lists all"
+                raise UserError(f"no node {name!r}; {hint}", 404)
+            found = [one for one in found if one.node == name]
+        return as_json(found) if output == "json" else _node_table(found, is_bad, output == "wide", selector)
+
+    show(answer)
 
 
 def _count(one: NodeView, part: str) -> str:
@@ -384,7 +561,9 @@ def _count(one: NodeView, part: str) -> str:
     return ", ".join(by_type) or str(getattr(one, part))
 
 
-def _node_table(nodes: Sequence[NodeView], is_bad: bool, is_wide: bool) -> str:
+def _node_table(nodes: Sequence[NodeView], is_bad: bool, is_wide: bool, selector: str) -> str:
+    if not nodes and selector:
+        return "No such node is bad." if is_bad else "There is no such node."
     if not nodes:
         return "No node is bad." if is_bad else "There is no node."
     now = datetime.now(UTC)
@@ -400,7 +579,7 @@ def _node_table(nodes: Sequence[NodeView], is_bad: bool, is_wide: bool) -> str:
         for one in nodes
     ]
     headers = ["NODE", "HEALTH", ">FOR", ">CELLS", ">FREE", ">LOST", "REASON", "GROUPS"]
-    return table(headers, rows) if is_wide else fitted(headers, rows)
+    return form().shown(headers, rows, is_fitted=not is_wide)
 
 
 ROWS = 500
@@ -410,40 +589,63 @@ ROWS = 500
 @command.command("queue")
 @click.argument("name", required=False, shell_complete=complete_queues)
 @click.option("--jobs", "has_jobs", is_flag=True, help="The jobs of all queues.")
+@user_option
+@me_option
+@selector_option
 @click.option(
     "--limit", type=click.IntRange(min=0), metavar="COUNT",
     help=f"So many jobs at the most, 0 for all.  [default: {ROWS}; all with -o json]",
 )  # fmt: skip
 @watches
+@lists
 @output_option
 def queue(
-    *, inspector: Inspector, show: Show, name: str | None, has_jobs: bool, limit: int | None, output: str
+    *,
+    inspector: Inspector,
+    show: Show,
+    name: str | None,
+    has_jobs: bool,
+    user: str,
+    is_mine: bool,
+    selector: str,
+    limit: int | None,
+    output: str,
 ) -> None:
     """Show queues, and the jobs in them with their places and reasons.
 
-    Of the queue NAME its jobs are shown: those that wait in their order, then the others.
-    MIN is guaranteed, by a quota or by cells. MAX bounds all that runs; without a quota nothing does. BORROWED jobs
-    run ahead of their turn, or above their MIN, on cells that may be taken back. A queue is OVER if its
-    quota was lowered below its use. With an oversellrate of 2, MIN and MAX are "x2".
+    Of the queue NAME its jobs are shown: those that wait in their order, then the others. So they are, of all queues,
+    with --jobs, --user, --me or --selector. MIN is guaranteed, by a quota
+    or by cells. MAX bounds all that runs; without a quota nothing does. BORROWED jobs run before their turn, or above
+    their MIN, on cells that may be reclaimed. A queue is OVER if its quota was lowered below its use. With an
+    oversellrate of 2, MIN and MAX are "x2".
 
     \b
     Examples:
       hived get queue
       hived get queue root/team-a
       hived get queue research --watch
+      hived get queue research --me
       hived get queue --jobs -o json | jq -r '.items[] | select(.state == "Waiting") | .name'
     """
-    if name is None and not has_jobs:
-        show(lambda: inspector.fetch_new(QUEUES_PATH) if output == "json" else _queues(inspector.queues()))
+    chosen = {"user": user, "me": getpass.getuser() if is_mine else "", "selector": selector}
+    if name is None and not has_jobs and not any(chosen.values()):
+        show(
+            lambda: ordered_json(inspector.fetch_new(QUEUES_PATH)) if output == "json" else _queues(inspector.queues())
+        )
         return
     if limit is None:
         limit = 0 if output == "json" else ROWS
-    wanted = {"limit": str(limit)} if limit else {}
+    wanted = chosen | ({"limit": str(limit)} if limit else {})
     show(
         lambda: (
-            inspector.fetch_new(queue_jobs_path(name or "", wanted))
+            ordered_json(inspector.fetch_new(queue_jobs_path(name or "", wanted)))
             if output == "json"
-            else _part(inspector.queued_jobs(name or "", wanted), is_wide=output == "wide", is_one=name is not None)
+            else _part(
+                inspector.queued_jobs(name or "", wanted),
+                is_wide=output == "wide",
+                is_one=name is not None,
+                is_chosen=any(chosen.values()),
+            )
         )
     )
 
@@ -464,19 +666,22 @@ def _queues(queues: Sequence[QueueReport]) -> str:
         ]
         for one in queues
     ]
-    return table(["QUEUE", "VC", "POLICY", ">WAITING", ">RUNNING", ">BORROWED", "USED", "MIN", "MAX", "OVER"], rows)
+    return form().shown(
+        ["QUEUE", "VC", "POLICY", ">WAITING", ">RUNNING", ">BORROWED", "USED", "MIN", "MAX", "OVER"], rows
+    )
 
 
-def _part(found: QueuedJobs, *, is_wide: bool, is_one: bool) -> str:
+def _part(found: QueuedJobs, *, is_wide: bool, is_one: bool, is_chosen: bool) -> str:
     more = found.total - len(found.items)
     told = f"\n{more:,} more: --limit 0 shows all" if more > 0 else ""
-    return _jobs(found.items, is_wide=is_wide, is_one=is_one) + told
+    return _jobs(found.items, is_wide=is_wide, is_one=is_one, is_chosen=is_chosen) + told
 
 
-def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool) -> str:
+def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool, is_chosen: bool) -> str:
     if not jobs:
-        return "No job is in a queue."
+        return "No such job is in a queue." if is_chosen else "No job is in a queue."
     now = datetime.now(UTC)
+    has_counts = any(one.counts.words for one in jobs)
     rows = [
         [
             str(one.position) if one.position else UNKNOWN,
@@ -484,6 +689,7 @@ def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool) -> str:
             *([] if is_one else [printable(one.queue) or UNKNOWN]),
             str(one.priority) if one.queue else UNKNOWN,
             str(one.gpus or UNKNOWN),
+            *([one.counts.words or UNKNOWN] if has_counts else []),
             printable(one.user) or UNKNOWN,
             one.state,
             age(datetime.fromtimestamp(one.since, UTC).isoformat().replace("+00:00", "Z"), now),
@@ -493,8 +699,9 @@ def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool) -> str:
         for one in jobs
     ]
     queue = [] if is_one else ["QUEUE"]
-    headers = [">PLACE", "JOB", *queue, ">PRIORITY", ">GPUS", "USER", "STATE", ">FOR", "STARTS", "REASON"]
-    return table(headers, rows) if is_wide else fitted(headers, rows)
+    counts = ["PODS"] if has_counts else []
+    headers = [">PLACE", "JOB", *queue, ">PRIORITY", ">GPUS", *counts, "USER", "STATE", ">FOR", "STARTS", "REASON"]
+    return form().shown(headers, rows, is_fitted=not is_wide)
 
 
 def _amounts(amounts: dict[str, float], oversell: float = 1.0) -> str:
@@ -506,6 +713,7 @@ def _amounts(amounts: dict[str, float], oversell: float = 1.0) -> str:
 @command.command("free")
 @click.argument("name", required=False, shell_complete=complete_vcs)
 @watches
+@lists
 @output_option
 def free(*, inspector: Inspector, show: Show, name: str | None, output: str) -> None:
     """Show how many cells of each size virtual clusters could start jobs on now.
@@ -523,7 +731,7 @@ def free(*, inspector: Inspector, show: Show, name: str | None, output: str) -> 
     """
     show(
         lambda: (
-            inspector.fetch_new(FREE_CELLS_PATH)
+            ordered_json(inspector.fetch_new(FREE_CELLS_PATH))
             if output == "json"
             else _free_table(of_vc(inspector.free_cells(), name))
         )
@@ -534,9 +742,10 @@ def _free_table(cells: Sequence[FreeCells]) -> str:
     rows, last = [], ("", "")
     for one in cells:
         key = (one.vc, one.chain)
+        last = ("", "") if form().sort_by else last
         vc = "" if one.vc == last[0] else printable(one.vc)
         counts = (one.promised, one.in_use, one.lent, one.bad, one.free, one.borrowed)
         rows.append([vc, "" if key == last else one.chain, one.level, f"{one.leaves}", *map(str, counts)])
         last = key
     headers = ["VC", "CHAIN", "LEVEL", ">GPUS", ">PROMISED", ">IN USE", ">LENT", ">BAD", ">FREE", ">BORROWED"]
-    return table(headers, rows)
+    return form().shown(headers, rows)

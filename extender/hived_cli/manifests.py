@@ -15,7 +15,7 @@ from hived_config.loader import Configuration, load
 from hived_config.openpai import inner_text
 from hived_config.rules import names_for
 from hived_config.settings import config_path
-from hived_extender.deploy.installation import FAILURE_POLICIES, NAMESPACE, OVERLAYS, Installation, kinds_of_queues
+from hived_deploy.installation import FAILURE_POLICIES, NAMESPACE, OVERLAYS, Installation, kinds_of_queues
 from hived_extender.jobs.wire import ENABLE_LIMIT
 
 LEFT_OVER = """\
@@ -65,7 +65,7 @@ LEFT_OVER = """\
 )  # fmt: skip
 @click.option("--kueue", "has_kueue", is_flag=True, help="Let hived answer Kueue's admission checks.")
 @click.option(
-    "--service-monitor", "has_service_monitor", is_flag=True, help="Add a ServiceMonitor for the Prometheus operator."
+    "--service-monitor", "has_service_monitor", is_flag=True, help="Add what the Prometheus operator reads, and alerts."
 )
 def command(
     *,

@@ -11,8 +11,8 @@ from hived.values.errors import InvariantError
 from hived.values.specs import ClusterSpec
 from hived_cli.helpers.progress import Count
 from hived_config.loader import load_cluster
-from hived_extender.recording.operations import read_scenario
-from hived_extender.recording.replay import CoreScheduler, Json, Replay, StateDetail, encode_record
+from hived_extender.machine.recording.operations import read_scenario
+from hived_extender.machine.recording.replay import CoreScheduler, Json, Replay, StateDetail, encode_record
 
 
 @click.command()

@@ -112,6 +112,11 @@ class ServeOptions:
             raise click.UsageError("the embedded cluster calls no webhooks: give --webhook instead of --webhook-port")
         _check_company("--webhook-port", has_port, "webhook_tls_cert_file", "webhook_tls_private_key_file")
 
+    def begin_log(self, *, is_queued: bool) -> None:
+        """Log as these say; of an embedded cluster only changes, unless more is asked for."""
+        is_brief = self.embedded is not None and not self.verbose and not is_given("log_level")
+        logs.configure(self.log_format, self.log_level, only=Brief() if is_brief else None, is_queued=is_queued)
+
     def source(self) -> ConfigMapName | Path:
         """Where the configuration is."""
         if self.config_map:
@@ -326,9 +331,8 @@ def command(**given: Any) -> None:
     """
     options = ServeOptions(**given)
     options.check()
-    syncing = None if options.sync_nodes is None else _syncing(options, options.sync_nodes)
-    is_brief = options.embedded is not None and not options.verbose and not is_given("log_level")
-    logs.configure(options.log_format, options.log_level, only=Brief() if is_brief else None, is_queued=True)
+    syncing = syncing_of(options)
+    options.begin_log(is_queued=True)
     tune_process()
     with stop_signal() as stop:
         if options.embedded is not None:
@@ -352,13 +356,16 @@ def command(**given: Any) -> None:
             _serve_until(stop, extender)
 
 
-def _syncing(options: ServeOptions, interval_s: float) -> "NodeSyncing":
+def syncing_of(options: ServeOptions) -> "NodeSyncing | None":
+    """How the nodes of the configuration follow those of the cluster, if they do. Raises UserError."""
+    if options.sync_nodes is None:
+        return None
     from hived_cli.config.generating import read_limits, split  # noqa: PLC0415  # it generates configurations,
     from hived_config.generating.nodes import Reading  # noqa: PLC0415  # which most services do without
     from hived_extender.reconfiguration.node_sync import NodeSyncing  # noqa: PLC0415  # as well
 
     limits = read_limits("--sync-max", options.sync_max)
-    return NodeSyncing(interval_s, Reading(split(options.sync_levels)), limits)
+    return NodeSyncing(options.sync_nodes, Reading(split(options.sync_levels)), limits)
 
 
 def _serve_embedded(options: ServeOptions, config: Path, syncing: "NodeSyncing | None", stop: threading.Event) -> None:

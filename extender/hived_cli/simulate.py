@@ -12,7 +12,7 @@ from hived_cli.helpers.lazy import CommandGroup
 from hived_cli.helpers.progress import Bar, stop_signal
 from hived_cli.helpers.tables import table
 from hived_cli.helpers.traces import Duration
-from hived_extender.warm import load_kernels
+from hived_extender.warm import NOT_COMPILED, load_kernels
 from hived_simulator.campaign import Campaign, Progress
 from hived_simulator.plan import (
     AGAINST,
@@ -145,7 +145,7 @@ def run(ctx: click.Context, /, *, folder: str | None, out: Path | None, **given:
         if note.startswith(IGNORED):
             click.echo(note, err=True)
     if not load_kernels():
-        click.echo("kernels are plain Python, which is slow: see `hived version`", err=True)
+        click.echo(NOT_COMPILED, err=True)
     if campaign.is_resumed:
         click.echo("going on from the checkpoint", err=True)
     bar = Bar()

@@ -1,34 +1,45 @@
-"""`hived submit` and `hived resume`: jobs and pod manifests become pods of the cluster."""
+"""`hived submit` and `hived resume`: jobs and pods of files are created, and suspended ones started."""
 
 import getpass
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import click
+import msgspec
+import yaml
 
 from hived.values.errors import HivedError, UserError
+from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_cli.helpers.answers import NEVER, RUNS, as_json, worst
 from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.documents import as_yaml
 from hived_cli.helpers.names import submitted_as
 from hived_cli.helpers.tables import table
 from hived_cli.helpers.waits import listed
+from hived_cli.queueing import change
 from hived_config.loader import Configuration
 from hived_config.reader import printable
 from hived_extender.api.inspection import Inspector, NoAnswerError
-from hived_extender.api.waiting import MASKED, PodOutcome
-from hived_extender.jobs.asks import parse_priority
+from hived_extender.api.names import short_name
+from hived_extender.api.waiting import MASKED, PodOutcome, Victim
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
+from hived_extender.jobs.asks import PRIORITY, parse_priority
 from hived_extender.jobs.document import Part
+from hived_extender.jobs.job import JobRef, JobState
 from hived_extender.jobs.kinds import gates, marks
-from hived_extender.jobs.kinds.table import find_kind
+from hived_extender.jobs.kinds.table import has_switch, read
+from hived_extender.jobs.kinds.table import resume as resume_object
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_jobs.configuration import find_configuration, is_embedded
 from hived_jobs.controller import JobController
 from hived_jobs.creation import (
     Created,
+    apart_from_others,
     create_jobs,
+    find_object,
     refuse_equal_names,
     refuse_known_names,
     refuse_names_of_objects,
@@ -38,8 +49,20 @@ from hived_jobs.creation import (
 )
 from hived_jobs.documents import Document
 from hived_jobs.kinds import plan_documents, read_jobs
+from hived_jobs.objects import bound_in_queue, ends, reading, wait_ended
+from hived_jobs.options import (
+    Options,
+    find_awaited,
+    is_job,
+    read_after,
+    read_array,
+    read_begin,
+    read_limit,
+    write_options,
+)
 from hived_jobs.policies import Phase, summary
-from hived_jobs.records import read_record
+from hived_jobs.records import find_named, read_named
+from hived_jobs.served import Served
 from hived_jobs.submission import (
     Manifest,
     NoConfigurationError,
@@ -52,23 +75,30 @@ from hived_jobs.submission import (
 
 UNCHECKED = "--unchecked"
 
+FOLLOW_S, CHECK_S = 5.0, 0.2
+"""So long a service has to hear of a job that it shall start, and between two questions about it."""
+
 _OUTCOMES = {"bind": "run", "never": "never run", "refused": "be refused", "not-ours": "not be for hived"}
 
 
-def print_forecasts(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str) -> int:
+def print_forecasts(
+    inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str, configuration: Configuration | None = None
+) -> int:
     """A row for every pod that would be created; returns the exit code of the worst. Raises UserError if the service
     does not say.
     """
     for job in jobs:
-        if job.is_suspended:
+        if job.is_suspended and not job.is_object:
             click.echo(f"job {job.name} is suspended: no pod would be created")
         for each in job.objects if job.document is None else ():
             click.echo(f"{each['kind'].lower()}/{each['metadata']['name']} would be created")
+        if job.is_object:
+            click.echo(f"job {job.name}: {reading(job, configuration)}")
     manifests = _manifests(jobs, namespace)
     if not manifests:
         return RUNS
     try:
-        told = inspector.what_if(manifests)
+        told = _outcomes(inspector, jobs, namespace, configuration)
     except NoAnswerError as error:
         raise UserError(f"{error.message} Name it with --server, or print the objects alone: -o yaml") from error
     except UserError as error:
@@ -90,7 +120,8 @@ def _preemptor(one: PodOutcome, told: Sequence[PodOutcome]) -> str:
 
 def _victims(one: PodOutcome) -> str:
     hidden = [victim.pods for victim in one.victims if victim.name == MASKED]
-    named = [f"{printable(victim.name)} ({_pod_count(victim.pods)})" for victim in one.victims if victim.name != MASKED]
+    shown = [victim for victim in one.victims if victim.name != MASKED]
+    named = [f"{_short(victim, one.namespace)} ({_pod_count(victim.pods)})" for victim in shown]
     if hidden:
         named.append(f"{len(hidden)} job{'s' * (len(hidden) != 1)} of other tenants ({_pod_count(sum(hidden))})")
     if one.more_victims:
@@ -98,11 +129,18 @@ def _victims(one: PodOutcome) -> str:
     return ", ".join(named)
 
 
+def _short(victim: Victim, namespace: str) -> str:
+    """The name of a job for readers of a namespace."""
+    return printable(short_name(victim.name, victim.namespace, namespace))
+
+
 def _pod_count(count: int) -> str:
     return f"{count} pod{'s' * (count != 1)}"
 
 
-def check_taken(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str) -> str:
+def check_taken(
+    inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str, configuration: Configuration | None = None
+) -> str:
     """Ask the service whether it takes the pods. Returns why it could not be asked, "" if it could.
 
     Raises UserError, with the reason for each pod, if it refuses some, or has no room for them at any time.
@@ -111,7 +149,7 @@ def check_taken(inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str
     if not manifests:
         return ""
     try:
-        told = inspector.what_if(manifests)
+        told = _outcomes(inspector, jobs, namespace, configuration)
     except NoAnswerError as error:
         return f"{error.message} Name it with --server."
     except UserError as error:
@@ -139,6 +177,57 @@ def check_access(configuration: Configuration, jobs: Sequence[PlannedJob], names
         )
 
 
+def _outcomes(
+    inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str, configuration: Configuration | None
+) -> list[PodOutcome]:
+    """The service's answer for each pod. Raises as `Inspector.what_if`.
+
+    A job that queues needs cells for all of its pods at once. Where its virtual cluster is too small, it may borrow.
+    """
+    told = inspector.what_if(_manifests(jobs, namespace))
+    if configuration is None or not _has_queues(configuration):
+        return told
+    try:
+        trees = {one.vc for one in inspector.queues() if one.name != one.vc}
+    except UserError:  # without the right to see them
+        trees = set(configuration.cluster.virtual_clusters)
+    found, first = list[PodOutcome](), 0
+    for job in jobs:
+        bound, count = bound_in_queue(job, configuration, trees), len(job.first_pods())
+        own = told[first : first + count]
+        if bound is not None and bound.only_borrows and any(one.outcome == "never" for one in own):
+            lent = inspector.what_if([_opportunistic(pod) for pod in _manifests([job], namespace)])
+            own = [_borrowed(one, other) for one, other in zip(own, lent, strict=True)]
+        elif bound is not None and bound.refusal:
+            own = [one if one.outcome == "refused" else _never(one, bound.refusal) for one in own]
+        found += own
+        first += count
+    return found
+
+
+def _opportunistic(pod: Manifest) -> Manifest:
+    """A pod as it runs on cells that its queue borrows."""
+    said = dict(pod["metadata"].get("annotations") or {})
+    if SCHEDULING_SPEC in said:
+        said[SCHEDULING_SPEC] = as_json({**yaml.safe_load(said[SCHEDULING_SPEC]), "priority": OPPORTUNISTIC_PRIORITY})
+    else:
+        said[PRIORITY] = str(OPPORTUNISTIC_PRIORITY)
+    return {**pod, "metadata": {**pod["metadata"], "annotations": said}}
+
+
+def _borrowed(one: PodOutcome, lent: PodOutcome) -> PodOutcome:
+    """The outcome of a pod that can have cells in its queue only on loan, by that of an opportunistic one."""
+    if one.outcome != "never":
+        return one
+    if lent.outcome in ("never", "refused"):
+        return _never(one, lent.reason)
+    return msgspec.structs.replace(one, outcome="wait", reason="it waits in its queue until it can borrow cells")
+
+
+def _never(one: PodOutcome, reason: str) -> PodOutcome:
+    return msgspec.structs.replace(one, outcome="never", reason=reason)
+
+
 def _by_reason(refused: Sequence[PodOutcome]) -> str:
     """A line for each reason, with the pods that it is told of."""
     pods: dict[str, list[str]] = {}
@@ -161,16 +250,11 @@ def unqueued(jobs: Sequence[PlannedJob], pods: Sequence[Manifest]) -> str:
         for pod in pods
         if not gates.is_gated(Part("spec.", pod["spec"])) and _may_queue(pod["metadata"])
     }
-    found = [job for job in jobs if any(pod.name in passing for pod in job.pods)]
-    if not found:
+    if not any(pod.name in passing for job in jobs for pod in job.own_pods()):
         return ""
-    queued = [job.name for job in found if job.document and find_kind(*map(job.document.get, ("apiVersion", "kind")))]
-    ways = [f"kubectl apply the file of {listed(queued)}"] if queued else []
-    if len(queued) < len(found):
-        ways.append(f"create the pods with the scheduling gate {gates.GATE}")
     return (
-        "jobs wait in queues here, and pods of hived submit do not: they get cells as they come. To have them wait, "
-        f"{', and '.join(ways)} instead"
+        "jobs wait in queues here, and plain pods do not: they get cells as they come. To have them wait, give them "
+        f"the scheduling gate {gates.GATE}"
     )
 
 
@@ -194,7 +278,9 @@ class NeverRuns(click.ClickException):
     "--priority", metavar="PRIORITY", help="crit, prod, test, oppo or a number from -1 to 1000; wins over the file's."
 )
 @click.option("--user", default=getpass.getuser, show_default="your login name", help="Whose job it is.")
-@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pods.")
+@click.option(
+    "-n", "--namespace", default="default", show_default=True, help="Namespace of jobs and pods that name none."
+)
 @click.option("--scheduler-name", help="schedulerName of the pods.  [default: hivedscheduler-ds-<vc>, or hived]")
 @click.option(
     "--config",
@@ -204,12 +290,36 @@ class NeverRuns(click.ClickException):
     help="The cluster's configuration, for SKU types and quotas.  [default: what an embedded cluster publishes, "
     "else ./hivedscheduler.yaml]",
 )
+@click.option(
+    "--time",
+    "limit",
+    metavar="DURATION",
+    help="End the job after so long, such as 90m, 1h30m, 2d or 1-12:00:00. Plans count on it.",
+)
+@click.option(
+    "--begin",
+    metavar="TIME|+DURATION",
+    help="Start the job no earlier: at a time such as 2026-12-01T18:00:00Z, or so long from now.",
+)
+@click.option(
+    "--after",
+    metavar="JOB[,JOB...]",
+    help="Start the job once these have succeeded. afterok:JOB:JOB says the same, and afterany:JOB:JOB means ended, in "
+    "success or not.",
+)
+@click.option(
+    "--array",
+    metavar="N|A-B[:STEP][%LIMIT]",
+    help="Run the pod of a Job so often, with another index each, LIMIT at a time. The index is in "
+    "JOB_COMPLETION_INDEX, from 0.",
+)
 @click.option("--dry-run", is_flag=True, help="Create nothing; say where each pod would run, or print the objects.")
-@click.option(UNCHECKED, is_flag=True, help="Create pods without asking the service first whether it refuses them.")
+@click.option(UNCHECKED, is_flag=True, help="Create all without asking the service first whether it refuses the pods.")
 @click.option(
     "--watch",
     is_flag=True,
-    help="Stay, and run the policies of the jobs until they have ended. OpenPAI jobs and plain pods have none.",
+    help="Stay until the jobs have ended, and run the policies of those that have no controller. Plain pods are not "
+    "waited for.",
 )
 @click.option("-o", "--output", type=click.Choice(["text", "yaml", "json"]), default="text", help="Form of the answer.")
 @asks_api_server
@@ -224,57 +334,110 @@ def command(
     unchecked: bool,
     watch: bool,
     output: str,
+    limit: str | None,
+    begin: str | None,
+    after: str | None,
+    array: str | None,
     **wanted: Any,
 ) -> None:
-    """Turn jobs and pod manifests into pods and create them.
+    """Create the jobs of files.
 
-    Takes jobs of OpenPAI, Kubeflow, Volcano, DLRover and Kubernetes itself, and plain Pod manifests, several documents
-    to a file if you like; "-" reads standard input. Objects beside them, such as a Service, are created as they are.
-    All files are checked before the first pod is created, and the service is asked. If it refuses a pod, as where
-    there is no such virtual cluster, nothing is created. With --dry-run nothing is created. The service is asked where
-    each pod would run now, or why it would wait, perhaps for ever. With -o yaml the objects are printed instead, and no
-    cluster is needed.
+    Takes any object of a kind that the cluster has, such as Job, JobSet, PyTorchJob, RayJob, LeaderWorkerSet, TrainJob
+    or StatefulSet, and creates it as it is: its pod templates get the scheduler's name and the options below, and a
+    line says what hived reads of it. Where the cluster lacks the kind of a job of Kubeflow, Volcano, DLRover or
+    JobSet, its pods are made at once. So are those of OpenPAI jobs, and plain Pods. A file may have several documents
+    and Lists, in YAML or JSON; "-" reads standard input. A name is made of metadata.generateName.
 
-    With --watch the command stays until jobs of Kubeflow, Volcano, DLRover and Kubernetes have ended, with exit code 0
-    if all are complete, else 1. It does not wait for OpenPAI jobs and plain pods, which nobody looks after. If there is
-    nothing else in the files it creates nothing, with exit code 1.
+    A job of OpenPAI is its user's: one of another user may have the same name.
+
+    All files are checked before anything is created, and the service is asked. If it refuses a pod, as where there is
+    no such virtual cluster, nothing is created. With --dry-run nothing is created. The service is asked where each pod
+    would run now, or why it would wait, perhaps for ever. With -o yaml the objects are printed instead, and no cluster
+    is needed.
+
+    With --watch the command stays until the jobs have ended, with exit code 0 if all are complete, else 1. It does not
+    wait for plain pods and services such as a Deployment. If there is nothing else in the files it
+    creates nothing, with exit code 1.
 
     The exit code of --dry-run is that of the worst pod: 0 if it would run, also in the place of pods that have to leave
     first; 3 if it would wait; 4 if it could never run, whoever ends; 1 if it is refused, if its name exists already, or
-    for a mistake. With -o yaml and -o json nobody is asked, and the exit code is 0 unless there is a mistake.
+    for a mistake. With -o yaml and -o json the service is not asked, and the exit code is 0 unless there is a mistake.
 
     \b
     Examples:
       hived submit job.yaml
       hived submit job.yaml --vc research --priority prod
+      hived submit job.yaml --time 2h --begin +30m
+      hived submit train.yaml --after prepare,afterany:cleanup
+      hived submit sweep.yaml --array 1-100:5%4
       hived submit job.yaml --dry-run
       hived submit job.yaml --dry-run -o yaml --config hivedscheduler.yaml
       hived submit volcano-job.yaml --watch
+      hived submit rayjob.yaml --vc research -o json
       hived submit notebook-pod.yaml --vc research --priority oppo
       hived submit *.yaml --kubeconfig ./kubeconfig -o json
     """
     _check_words(wanted["user"], dry_run=dry_run, watch=watch)
+    options = _options(limit, begin, after, array)
     documents = [each for file in files for each in read_jobs(file)]
     try:
         kube, found = _reach(connect, config, documents, wanted, may_fail=dry_run)
         submission = _submission(found, **wanted)
-        jobs = _planned(documents, submission)
+        served = None if kube is None else Served(kube)
+        notes = _write_options(documents, options, kube, served, submission.namespace)
+        jobs = _planned(documents, submission, served)
     except TooLargeError as error:
         if not dry_run:
             raise
         raise NeverRuns(error.message) from error
+    refuse_equal_names(submission.namespace, jobs)
     if watch:
         _check_watched(jobs)
+    for note in notes if output == "text" else ():
+        click.echo(note)
     if kube is None or dry_run:
-        raise SystemExit(_foretell(inspector, kube, submission, jobs, output))
-    refuse_names_of_objects(kube, submission.namespace, jobs)
+        raise SystemExit(_foretell(inspector, kube, found, submission, jobs, output))
+    jobs = [apart_from_others(kube, job) for job in jobs]
+    refuse_names_of_objects(kube, submission.namespace, jobs, has_queues=_has_queues(found))
     unasked = "" if unchecked else _check_taken(inspector, kube, found, jobs, submission.namespace)
     created = create_jobs(kube, submission, jobs)
-    _tell_created(created, jobs, output, is_alone=not watch and not is_embedded(kube))
-    is_queued = found is not None and found.rules.queueing.is_enabled
-    _warn(unqueued(jobs, created.pods) if is_queued else "", unasked)
+    _tell_created(created, found, output, is_alone=not watch and not is_embedded(kube))
+    _warn(unqueued(created.jobs, created.pods) if _has_queues(found) else "", unasked)
+    if options.is_timed:
+        _warn_unfollowed(inspector, [job for job in created.jobs if job.is_object])
     if watch:
-        watch_jobs(kube, [(job.namespace, job.name) for job in jobs if job.document and not job.is_suspended])
+        watched = [job for job in created.jobs if job.document and not job.is_suspended]
+        watch_jobs(kube, {(job.namespace, job.name): job.full_name for job in watched})
+        watch_objects(kube, [job.objects[-1] for job in created.jobs if ends(job)])
+
+
+def _has_queues(found: Configuration | None) -> bool:
+    return found is not None and found.rules.queueing.is_enabled
+
+
+def _options(limit: str | None, begin: str | None, after: str | None, array: str | None) -> Options:
+    return Options(
+        None if limit is None else read_limit(limit),
+        None if array is None else read_array(array),
+        None if begin is None else read_begin(begin, time.time()),
+        () if after is None else read_after(after),
+    )
+
+
+def _write_options(
+    documents: Sequence[Document], options: Options, kube: KubeClient | None, served: Served | None, namespace: str
+) -> list[str]:
+    """Write options into the documents of jobs. Returns sentences about them. Raises UserError, KubeError."""
+    if options.after and (kube is None or served is None):
+        raise UserError("--after: there is no cluster to look for these jobs in")
+    told = []
+    for document in documents:
+        where = document.section().section("metadata").text("namespace", "") or namespace
+        awaited = find_awaited(kube, served, options.after, where) if kube is not None and served is not None else ()
+        told += write_options(document, options, served, awaited)
+    if options != Options() and not told and not any(map(is_job, documents)):
+        raise UserError("--time, --array, --begin and --after are for jobs, and there is none in the files")
+    return told
 
 
 def _warn(unqueued_pods: str, unasked: str) -> None:
@@ -283,6 +446,25 @@ def _warn(unqueued_pods: str, unasked: str) -> None:
         click.echo(f"Warning: {unqueued_pods}", err=True)
     if unasked:
         click.echo(f"Not checked whether hived takes these pods: {unasked}", err=True)
+
+
+def _warn_unfollowed(inspector: Inspector, jobs: Sequence[PlannedJob]) -> None:
+    """Warn of jobs that are held until a moment, and that the service does not know a while after their creation."""
+    until = time.monotonic() + FOLLOW_S
+    for job in jobs:
+        name = f"{job.kind}/{job.namespace}/{job.name}"
+        try:
+            while inspector.why(name) is None:
+                if time.monotonic() > until:
+                    click.echo(
+                        f"Warning: {inspector.server} does not follow {name}, perhaps for lack of rights: nothing will "
+                        "start it. See docs/install.md#permissions",
+                        err=True,
+                    )
+                    break
+                time.sleep(CHECK_S)
+        except UserError as error:
+            click.echo(f"Warning: not checked whether hived will start {name}: {error.message}", err=True)
 
 
 def _check_words(user: str, *, dry_run: bool, watch: bool) -> None:
@@ -308,19 +490,24 @@ def _reach(
 
 
 def _foretell(
-    inspector: Inspector, kube: KubeClient | None, submission: Submission, jobs: Sequence[PlannedJob], output: str
+    inspector: Inspector,
+    kube: KubeClient | None,
+    found: Configuration | None,
+    submission: Submission,
+    jobs: Sequence[PlannedJob],
+    output: str,
 ) -> int:
     """Say where each pod would run, or print the objects that would be created; returns the exit code.
 
     Raises UserError if the cluster has one of the names already.
     """
-    refuse_equal_names(submission.namespace, jobs)
     if output == "text":
         if kube is not None:
             with suppress(KubeError):  # names are compared where they can be
+                jobs = [apart_from_others(kube, job) for job in jobs]
                 refuse_known_names(kube, submission.namespace, jobs)
-                refuse_names_of_objects(kube, submission.namespace, jobs)
-        return print_forecasts(inspector, jobs, submission.namespace)
+                refuse_names_of_objects(kube, submission.namespace, jobs, has_queues=_has_queues(found))
+        return print_forecasts(inspector, jobs, submission.namespace, found)
     _print(_objects(jobs), output)
     return RUNS
 
@@ -333,7 +520,7 @@ def _check_taken(
     That a pod exists already is told rather than what the service says of it.
     """
     try:
-        unasked = check_taken(inspector, jobs, namespace)
+        unasked = check_taken(inspector, jobs, namespace, found)
     except UserError:
         with suppress(KubeError):
             refuse_known_names(kube, namespace, jobs)
@@ -343,14 +530,17 @@ def _check_taken(
     return unasked
 
 
-def _tell_created(created: Created, jobs: Sequence[PlannedJob], output: str, *, is_alone: bool) -> None:
+def _tell_created(created: Created, found: Configuration | None, output: str, *, is_alone: bool) -> None:
     """Print the objects that were created, or lines about them and about the jobs; see `_tell_of`."""
     if output != "text":
         _print([*created.others, *created.pods], output)
         return
     print_created(created)
-    for job in jobs:
-        _tell_of(job, is_alone)
+    for job in created.jobs:
+        if job.is_object:
+            click.echo(f"job {job.name}: {reading(job, found)}")
+        else:
+            _tell_of(job, is_alone)
 
 
 def _submission(
@@ -367,9 +557,9 @@ def _submission(
     )
 
 
-def _planned(documents: Sequence[Document], submission: Submission) -> list[PlannedJob]:
+def _planned(documents: Sequence[Document], submission: Submission, served: Served | None) -> list[PlannedJob]:
     """The jobs of all documents; their warnings are printed. Raises UserError for one that no API server takes."""
-    jobs, warnings = plan_documents(documents, submission)
+    jobs, warnings = plan_documents(documents, submission, served)
     for job in jobs:
         refuse_resources(job.pods)
     for warning in warnings:
@@ -379,25 +569,37 @@ def _planned(documents: Sequence[Document], submission: Submission) -> list[Plan
 
 def _check_watched(jobs: Sequence[PlannedJob]) -> None:
     """Say which pods --watch does not wait for. Raises UserError if it would wait for nothing at all."""
-    unwatched = [pod.name for job in jobs if job.document is None for pod in job.pods]
-    if not any(job.document is not None for job in jobs):
+    unwatched = [job for job in jobs if job.document is None and not ends(job)]
+    if len(unwatched) == len(jobs):
         raise UserError(
-            "--watch runs the policies of jobs, and OpenPAI jobs and plain pods have none: nothing was created. Submit "
-            "them without --watch, and follow them with hived get jobs --watch"
+            "--watch waits for the ends of jobs, and plain pods and services have none that it could "
+            "wait for: nothing was created. Submit them without --watch, and follow them with hived get jobs --watch"
         )
-    if unwatched:
-        click.echo(f"--watch does not wait for pods without policies: {listed(unwatched)}", err=True)
+    if pods := [pod.name for job in unwatched for pod in job.own_pods()]:
+        click.echo(f"--watch does not wait for pods without policies: {listed(pods)}", err=True)
+    if services := [job.name for job in unwatched if job.is_object]:
+        click.echo(f"--watch does not wait for what has no end that hived knows: {listed(services)}", err=True)
 
 
-def watch_jobs(kube: KubeClient, keys: Sequence[tuple[str, str]]) -> None:
-    """Run the policies of these jobs until they have ended. Raises UserError unless all are complete."""
-    phases = {}
-    with JobController(kube, keys, _echo) as controller:
-        for key in keys:
-            phases[key] = controller.wait_ended(key)
-    for (namespace, name), phase in phases.items():
+def watch_jobs(kube: KubeClient, jobs: Mapping[tuple[str, str], str]) -> None:
+    """Run the policies of these jobs until they have ended; by namespace and name, what people call them.
+
+    Raises UserError unless all are complete.
+    """
+    with JobController(kube, jobs, _echo) as controller:
+        phases = {key: controller.wait_ended(key) for key in jobs}
+    for key, phase in phases.items():
         if phase is not Phase.COMPLETED:
-            raise UserError(f"job {namespace}/{name} is {phase.value if phase else 'gone'}, not Completed")
+            raise UserError(f"job {key[0]}/{jobs[key]} is {phase.value if phase else 'gone'}, not Completed")
+
+
+def watch_objects(kube: KubeClient, manifests: Sequence[Manifest]) -> None:
+    """Wait until these job objects have ended. Raises UserError unless all have succeeded."""
+    states = [(one["metadata"], wait_ended(kube, one)) for one in manifests]
+    for metadata, state in states:
+        if state is not JobState.SUCCEEDED:
+            found = "gone" if state is None else "Failed"
+            raise UserError(f"job {metadata['namespace']}/{metadata['name']} is {found}, not Completed")
 
 
 def print_created(created: Created) -> None:
@@ -418,23 +620,24 @@ def _tell_of(job: PlannedJob, is_alone: bool) -> None:
     """Print what happens to a job from now on; `is_alone`: no controller runs its policies."""
     if job.document is None:
         return
-    where = "" if job.namespace == "default" else f" -n {job.namespace}"
+    name, where = job.full_name, "" if job.namespace == "default" else f" -n {job.namespace}"
     if job.is_suspended:
-        click.echo(f"job {job.name} is suspended, no pod was created: hived resume {job.name}{where}")
+        click.echo(f"job {name} is suspended, no pod was created: hived resume {name}{where}")
     if job.rules.policies:
-        click.echo(f"job {job.name}: {summary(job.rules.policies)}")
+        click.echo(f"job {name}: {summary(job.rules.policies)}")
     if is_alone and not job.is_suspended:
-        click.echo(f"job {job.name}: nobody replaces its pods until you run hived resume {job.name}{where} --watch")
+        click.echo(f"job {name}: its pods are not replaced until you run hived resume {name}{where} --watch")
 
 
 def _pods(jobs: Sequence[PlannedJob]) -> list[PlannedPod]:
-    return [pod for job in jobs for pod in job.first_pods()]
+    return [pod for job in jobs for pod in job.own_pods()]
 
 
 def _objects(jobs: Sequence[PlannedJob]) -> list[Manifest]:
     pods = _pods(jobs)
-    others = [each for job in jobs if not job.is_suspended for each in job.objects]
-    return [*priority_classes(pods), *others, *(pod.manifest for pod in pods)]
+    others = [each for job in jobs if job.is_object or not job.is_suspended for each in job.objects]
+    classes = priority_classes([pod for job in jobs for pod in job.first_pods()])
+    return [*classes, *others, *(pod.manifest for pod in pods)]
 
 
 def _print(objects: Sequence[Manifest], output: str) -> None:
@@ -456,23 +659,60 @@ def _find_configuration(config: str, kube: KubeClient | None, may_fail: bool) ->
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the job.")
 @click.option("--watch", is_flag=True, help="Stay, and run the job's policies until it has ended; of any job.")
 @asks_api_server
-def resume(*, name: str, namespace: str, watch: bool, connect: Callable[[], KubeClient]) -> None:
-    """Create the pods of a job that was submitted suspended, or that was aborted.
+@asks_service
+def resume(*, name: str, namespace: str, watch: bool, connect: Callable[[], KubeClient], inspector: Inspector) -> None:
+    """Start a job that is suspended, or that was aborted.
 
-    NAME is the job's, as its file has it or with its namespace; it is resumed as it was submitted. With --watch a job
-    that runs already is looked after, where nobody else does: an embedded cluster does it by itself.
+    NAME is the job's, as its file has it or with its namespace. Of a job object, such as a Job or PyTorchJob, the field
+    that suspends it is set to false. One that waits in a queue is released, as by hived release, and starts when its
+    turn comes. Of a job whose pods hived makes, the pods are created, as they were submitted.
+    With --watch the command follows a job that runs already; an embedded cluster does so by itself.
 
     \b
     Examples:
       hived resume train
       hived resume train -n research
       hived resume train --watch
+      hived resume me~train --watch
     """
     kube = connect()
     namespace, name = submitted_as(name, namespace)
-    record = read_record(kube, namespace, name)
+    if find_named(kube, namespace, name) is None and (found := find_object(kube, namespace, name)) is not None:
+        _resume_object(kube, inspector, found, watch=watch)
+        return
+    record = read_named(kube, namespace, name)
     if record.state.phase.is_resumable or not watch:
         print_created(resume_job(kube, record))
-        click.echo(f"job {name} resumed")
+        click.echo(f"job {record.full_name} resumed")
     if watch:
-        watch_jobs(kube, [(namespace, name)])
+        watch_jobs(kube, {(namespace, record.name): record.full_name})
+
+
+def _resume_object(kube: KubeClient, inspector: Inspector, manifest: Manifest, *, watch: bool) -> None:
+    """Set the field that suspends a job object to false. One in a queue is released instead.
+
+    Raises UserError unless it is suspended.
+    """
+    job = read(manifest)
+    is_suspended = job.state in (JobState.HELD, JobState.LEAVING)
+    if not is_suspended and not watch:
+        raise UserError(f"{job.ref} is not suspended: only a suspended job can be resumed")
+    if is_suspended and _waits_in_queue(inspector, job.ref):
+        change(inspector, str(job.ref), "release", "text")
+        click.echo("hived starts it when its turn comes")
+    elif is_suspended:
+        if not has_switch(job.ref):
+            raise UserError(f"{job.ref} has no field that suspends it: its own controller resumes it")
+        for write in resume_object(job.ref):
+            kube.patch(write.path, write.body)
+        click.echo(f"job {job.ref.name} resumed")
+    if watch:
+        watch_objects(kube, [manifest])
+
+
+def _waits_in_queue(inspector: Inspector, job: JobRef) -> bool:
+    """False as well if there are no queues, or the service does not answer."""
+    with suppress(UserError):
+        queued = inspector.queued_job(str(job))
+        return queued is not None and queued.state in ("Waiting", "Held")
+    return False

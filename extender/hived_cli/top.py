@@ -15,7 +15,7 @@ from hived_cli.helpers.waits import WAITING_STATES, age, job_table
 from hived_cli.helpers.watching import follow, interval_option, is_live
 from hived_config.reader import printable
 from hived_extender.api.inspection import Inspector
-from hived_extender.api.waiting import FreeCells, Job, NodeView
+from hived_extender.api.waiting import FreeCells, Job, NodeView, leaf_rows
 
 QUEUED = "50"
 """Jobs of queues that are shown, first ones first."""
@@ -93,9 +93,9 @@ def _clusters(cells: Sequence[FreeCells]) -> str:
     rows, last = [], ""
     for (vc, chain), found in groupby(cells, key=lambda one: (one.vc, one.chain)):
         by_size = sorted(found, key=lambda one: -one.leaves)
-        leaves = [one for one in by_size if one.leaves == by_size[-1].leaves]  # those of pinned cells as well
-        counts = [sum(getattr(one, name) for one in leaves) for name in ("promised", "in_use", "lent", "borrowed")]
-        bad = sum(one.bad + one.in_use_bad for one in leaves)
+        gpus = leaf_rows(by_size)  # those of pinned cells as well
+        counts = [sum(getattr(one, name) for one in gpus) for name in ("promised", "in_use", "lent", "borrowed")]
+        bad = sum(one.bad + one.in_use_bad for one in gpus)
         shown_bad = click.style(str(bad), fg="red") if bad else "0"
         rows.append(["" if vc == last else printable(vc), chain, *map(str, counts), shown_bad, _free(by_size)])
         last = vc

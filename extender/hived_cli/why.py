@@ -6,11 +6,12 @@ from http import HTTPStatus
 from typing import NoReturn
 
 import click
+from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import NEVER, RUNS, WAITS, as_json, output_option
 from hived_cli.helpers.names import complete_jobs, find_queued, find_why
-from hived_cli.helpers.waits import GONE, draw_trial, draw_why, queued
+from hived_cli.helpers.waits import draw_trial, draw_why, has_ended, queued
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_config.reader import printable
 from hived_extender.api.inspection import Inspector
@@ -37,7 +38,7 @@ def command(
 ) -> None:
     """Say why a job does not start, who has its cells, what would help, and when it starts.
 
-    A job that waits in a queue has no pods yet: its place there is told as well.
+    A job that waits in a queue has no pods yet: the answer has its place there as well.
     The name may be that of a pod (NAMESPACE/NAME, or NAME with -n), a gang, an affinity group, or a job. What is said
     to help was tried by the scheduler's core on a copy of its state: with that change alone the job starts at once.
     The service's answers are at most two seconds old: a name that it does not know is asked for once more after that
@@ -45,8 +46,8 @@ def command(
     changed and nothing is held.
 
     The exit code is 0 for an answer. With --if it is 0 if the job would start, 3 if it would wait all the same, and 4
-    if it could never run; 1 for a mistake. With --watch it is 0 once the job is gone. A job that was preempted is known
-    for a day: when that was, and for whom.
+    if it could never run; 1 for a mistake. With --watch it is 0 once the job is gone. A job that has ended is known for
+    a week: how it ended, what it used, and when and for whom it was preempted.
 
     \b
     Examples:
@@ -68,17 +69,19 @@ def command(
             _try(inspector, Job(name=waiting.name, state="Waiting"), changes, is_json=is_json)
         show(lambda: _told(inspector, waiting.name, is_json=is_json))
         return
-    found = _find(inspector, name, namespace, waiting)
+    known, found = _find(inspector, name, namespace, waiting)
     if changes:
-        _try(inspector, found.job, changes, is_json=is_json)
+        is_part = known in found.job.pods
+        _try(inspector, replace(found.job, name=known if is_part else found.job.name), changes, is_json=is_json)
 
     def answer() -> Answer | None:
-        why = inspector.why(found.job.name)
+        why = inspector.why(known)
         if why is None:
             click.echo(f"{found.job.name} is gone: it has ended, or was deleted", err=True)
             return None
-        if why.job.state == GONE and context.params["is_watched"]:
-            click.echo(f"{why.job.name} is gone: {why.job.sentence}", err=True)
+        if has_ended(why.job) and context.params["is_watched"]:
+            said = f", {why.job.sentence}" if why.job.sentence else ""
+            click.echo(f"{why.job.name} has ended: {why.job.state}{said}", err=True)
             return None
         job = inspector.queued_job(why.job.name)
         return as_json(why) if is_json else draw_why(why, datetime.now(UTC), queued(job) if job is not None else "")
@@ -86,7 +89,7 @@ def command(
     show(answer)
 
 
-def _find(inspector: Inspector, name: str, namespace: str, queued_job: QueuedJob | None) -> Why:
+def _find(inspector: Inspector, name: str, namespace: str, queued_job: QueuedJob | None) -> tuple[str, Why]:
     """See `find_why`. A job that its queue has just admitted has no pods yet."""
     try:
         return find_why(inspector, name, namespace)

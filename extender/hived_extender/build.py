@@ -1,7 +1,8 @@
 """Linking kernels into a library: `python -m hived_extender.build`, which `make kernels` and a build of a wheel run.
 
 It needs a C compiler, and the headers of Python and numpy. numba goes through sets of strings, whose order changes with
-the seed of hashes. So the program starts itself anew with a fixed one: the same sources make the same bytes.
+the seed of hashes. So the program starts itself anew with a fixed one: the same sources make the same bytes. And with
+numba told not to optimize, which LLVM does later for each kind of CPU.
 """
 
 import os
@@ -11,6 +12,7 @@ from pathlib import Path
 import click
 
 from hived.kernels.compiling.build import TARGETS, build
+from hived.kernels.compiling.object_code import TRANSLATING
 from hived.kernels.jit import ENTRY_KERNELS
 from hived.kernels.linked import HERE
 from hived_extender.warm import MODULES_WITH_KERNELS
@@ -36,12 +38,13 @@ def main(folder: Path, architecture: str | None, variants: tuple[str, ...], comp
         raise click.ClickException(f"no C compiler: {error}; name one by --compiler or CC") from error
 
 
-def fix_hashes() -> None:
-    """Start this process anew with a fixed seed of hashes, unless it has one."""
-    if os.environ.get("PYTHONHASHSEED") != "0":
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+def fix_environment() -> None:
+    """Start this process anew with a fixed seed of hashes, and numba as `translate` wants it, unless it has them."""
+    if os.environ.get("PYTHONHASHSEED") != "0" or not TRANSLATING.items() <= os.environ.items():
+        environment = os.environ | TRANSLATING | {"PYTHONHASHSEED": "0"}
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 if __name__ == "__main__":
-    fix_hashes()
+    fix_environment()
     main()

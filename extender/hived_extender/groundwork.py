@@ -75,6 +75,7 @@ class Options(TypedDict, total=False):
     configuration follow the nodes of the cluster. Bindings are proved by the keys of `binding_secret`, or by `prover`;
     without either, every pod that says so counts as bound by hived. Where kernels are not linked, they are compiled
     beside the service unless `compiles_kernels` is False. `stop` ends a start that waits for the API server.
+    `is_served_elsewhere`: a WSGI server listens, at `listen` if that is given, and not the extender.
     """
 
     listen: str
@@ -90,6 +91,7 @@ class Options(TypedDict, total=False):
     prover: Prover | None
     compiles_kernels: bool
     stop: threading.Event
+    is_served_elsewhere: bool
 
 
 class StoppedError(HivedError):
@@ -215,6 +217,7 @@ def lay_groundwork(config: Path | ConfigMapName | Origin, kube: KubeClient | Non
 
 def _awaiting(options: Options, address: str) -> Awaiting:
     security = options.get("security")
+    address = "" if options.get("is_served_elsewhere", False) else address
     return Awaiting(address, security.tls if security is not None else None, options.get("stop"))
 
 
@@ -239,7 +242,7 @@ def _proofs(kube: KubeClient, options: Options, address: str) -> tuple[Prover | 
     if name is None:
         prover = options.get("prover")
         if prover is None:
-            log.warning("bindings are not proved: whoever may create pods may take cells; see --binding-secret")
+            log.warning("bindings are not proved: any client that may create pods may take cells; see --binding-secret")
         return prover, None
     secret = BindingSecret(kube, name.namespace, name.name)
     try:

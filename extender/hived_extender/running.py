@@ -15,41 +15,44 @@ from typing import TYPE_CHECKING, Unpack
 from hived.kernels.jit import kernels_in_use
 from hived.values.errors import UserError
 from hived_config.loader import Configuration
-from hived_extender.defrag.desk import DefragDesk
+from hived_extender.api.status import CertificateUse
 from hived_extender.groundwork import Groundwork, Options, lay_groundwork
 from hived_extender.http import server
 from hived_extender.http.access import Security
 from hived_extender.http.change_rights import ConfigPushes
 from hived_extender.http.server import HttpServer
 from hived_extender.http.shim import LateApp, Shim
+from hived_extender.http.tls import ServerTls
 from hived_extender.http.webhook import Webhook
 from hived_extender.insight.answering import Answering
+from hived_extender.insight.defrag.desk import DefragDesk
+from hived_extender.insight.ended import EndedJobs
 from hived_extender.insight.forecast import Forecaster
 from hived_extender.insight.history import HistoryRings, Sampler
-from hived_extender.insight.listing import PreemptedJobs
+from hived_extender.insight.overview import Files, Overview
 from hived_extender.insight.store import Store as PastStore
 from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.podgroups import Objects
 from hived_extender.kube import answers
-from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.client import VERSION, KubeClient, KubeError
 from hived_extender.kube.events import EventRecorder
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.priority_classes import PriorityClasses
-from hived_extender.kueue.controller import KueueController
 from hived_extender.machine.devices.dra import DeviceObjects
 from hived_extender.machine.leadership import Leadership
 from hived_extender.machine.preemptions import PreemptionPolicy
+from hived_extender.machine.recording.record import Recorder
 from hived_extender.machine.service import Service
 from hived_extender.machine.verbs import VerbSettings
 from hived_extender.machine.writes.statuses import StatusWriter
 from hived_extender.machine.writes.writer import COMPONENT
 from hived_extender.queues.answering import QueueAnswers
 from hived_extender.queues.controller import QueueController, QueueLender
+from hived_extender.queues.kueue.controller import KueueController
 from hived_extender.queues.removal import tree_warnings, without_queues
 from hived_extender.reconfiguration.configurations import Configurations, InForce
 from hived_extender.reconfiguration.reading import read_apart
 from hived_extender.reconfiguration.stores import ConfigMapName, ConfigMapStore, Origin, Store
-from hived_extender.recording.record import Recorder
 from hived_extender.warm import Changeover, load_kernels
 
 if TYPE_CHECKING:
@@ -60,6 +63,9 @@ log = logging.getLogger(__name__)
 READY_CHECK_S = 0.02
 NAMESPACES_S = 5.0
 JOIN_S = 1.0
+VIEWER_S = 10.0
+"""For a call of the API server for the viewer of a page."""
+
 LOADING = "kernels are being loaded: {} of {} are ready"
 UNPROTECTED = Security()
 
@@ -67,20 +73,22 @@ UNPROTECTED = Security()
 class Extender:
     """A service, its watches and its HTTP server, from `start` to `stop`.
 
-    The server answers from the start, verbs with "not ready" for as long as this replica does not lead.
+    The server answers from the start, verbs with "not ready" for as long as this replica does not lead. `app` is all of
+    its paths as a WSGI application, for another server.
     """
 
     def __init__(
-        self, groundwork: Groundwork, listener: socket, options: Options, webhook: HttpServer | None = None
+        self, groundwork: Groundwork, listener: socket | None, options: Options, webhook: HttpServer | None = None
     ) -> None:
-        """`listener` is the socket to serve, `webhook` is served beside it.
+        """`listener` is the socket to serve, None if another server has `app`; `webhook` is served beside it.
 
         Raises UserError if the record directory cannot be used.
         """
         self._groundwork = groundwork
         self._options = options
         self._is_stopping = threading.Event()
-        self._has_failed = False
+        self._has_failed = self._has_begun = False
+        self._start_lock = threading.Lock()
         self.metrics = Metrics()
         self._objects = Objects(groundwork.clients.kube, self.metrics)
         self._events = EventRecorder(groundwork.clients.kube, COMPONENT)
@@ -88,9 +96,9 @@ class Extender:
         self.configurations = Configurations(self._make_in_force())
         self.store = PastStore(Path(path) if (path := groundwork.first.settings.history_file) else None)
         self.history = HistoryRings(self.store)
-        self._sampler = Sampler(self.service, self.history)
-        preempted = PreemptedJobs(self.store)
-        self._forecaster = Forecaster(self.service, self.store, preempted)
+        self._ended = EndedJobs(self.store)
+        self.service.await_ends(self._ended.unended())
+        self._forecaster = Forecaster(self.service, self.store, self._ended)
         self.defrag = DefragDesk(self.service, lambda: self.configurations.in_force.text, groundwork.secret)
         self.queues = QueueController(
             self.service,
@@ -99,13 +107,19 @@ class Extender:
             self.metrics,
             learned=self._forecaster.left_s,
         )
+        self._sampler = Sampler(self.service, self.history, queued=self.queues.waiting_pods)
         self._queue_answers = QueueAnswers(self.queues, self._job_troubles)
-        self.insight = Answering(self.service, self._forecaster, preempted, limits=self._queue_answers.limits)
-        self.kueue = KueueController(self.service, groundwork.clients.kube, self.metrics, QueueLender(self.queues))
+        self._ended.objects = self._queue_answers
+        self.insight = Answering(self.service, self._forecaster, self._ended, objects=self._queue_answers)
+        lender = QueueLender(self.queues, self.service.runner)
+        self.kueue = KueueController(self.service, groundwork.clients.kube, self.metrics, lender)
         groundwork.admission.beside_tree = partial(tree_warnings, self.queues)
         self._node_sync = self._make_node_sync()
-        self._server = self._make_server(listener)
-        self._servers = [self._server] if webhook is None else [self._server, webhook]
+        security = options.get("security", UNPROTECTED)
+        self.app = self._make_app(security, is_private=_is_private(listener, options))
+        server = None if listener is None else HttpServer(Shim(self.app, self.service), listener, security.tls)
+        self.url = f"http://{options.get('listen', '')}" if server is None else server.url
+        self._servers = [each for each in (server, webhook) if each is not None]
         for each in self._servers:
             each.count_drops(self.metrics.dropped_connections)
         self._leadership = self._make_leadership()
@@ -163,15 +177,38 @@ class Extender:
 
         return NodeSync(self.service, self.configurations, self._groundwork.clients.kube, syncing)
 
-    def _make_server(self, listener: socket) -> HttpServer:
+    def _make_app(self, security: Security, *, is_private: bool) -> LateApp:
         """All paths, behind one gate. Without callers that are known, only a loopback address takes pushes."""
-        security = self._options.get("security", UNPROTECTED)
         gate = security.gate(self._groundwork.clients.reviews)
-        is_private = ip_address(listener.getsockname()[0]).is_loopback
         may_push = gate.may_do if gate.knows_callers else None
         config_pushes = ConfigPushes(self.configurations, may_push, is_private=is_private)
-        app = LateApp(self.service, gate, config_pushes, self.defrag, self.history, self.insight, self._queue_answers)
-        return HttpServer(Shim(app, self.service), listener, security.tls)
+        kube = self._groundwork.clients.kube
+        return LateApp(
+            self.service, gate, config_pushes, self.defrag, self.history, self.insight, self._queue_answers,
+            lambda token: kube.as_bearer(token, VIEWER_S), self._make_overview(security),
+        )  # fmt: skip
+
+    def _make_overview(self, security: Security) -> Overview:
+        """The state of all parts."""
+        lease, webhook, kube = self._options.get("lease"), self._options.get("webhook"), self._groundwork.clients.kube
+        used: dict[CertificateUse, ServerTls | None] = {
+            "serving": security.tls,
+            "webhook": None if webhook is None else webhook.tls,
+        }
+        return Overview(
+            self.service,
+            self.insight,
+            self._queue_answers,
+            self.store,
+            files=Files(
+                [(use, tls.certificate) for use, tls in used.items() if tls is not None],
+                self._groundwork.first.settings.history_file,
+            ),
+            replica="" if lease is None else lease.identity,
+            config_version=lambda: self.configurations.in_force.version,
+            kubernetes=lambda: str(kube.get(VERSION).get("gitVersion", "")),
+            are_followed=lambda: self._leadership.is_following,
+        )
 
     def _make_leadership(self) -> Leadership:
         clients = self._groundwork.clients
@@ -189,18 +226,17 @@ class Extender:
     # Running
 
     @property
-    def url(self) -> str:
-        """The address at which the extender answers."""
-        return self._server.url
-
-    @property
     def is_serving(self) -> bool:
         """False if an HTTP server, standing for election or a take-over has ended by itself."""
         are_alive = all(server.is_alive for server in self._servers)
         return are_alive and self._leadership.is_alive and not self._has_failed
 
     def start(self) -> None:
-        """Begin to answer, to follow the cluster, and to lead as soon as it may."""
+        """Begin to answer, to follow the cluster, and to lead as soon as it may. May be called again, by any thread."""
+        with self._start_lock:
+            if self._has_begun:
+                return
+            self._has_begun = True
         answers.prepare()
         for each in self._servers:
             each.start()
@@ -219,9 +255,10 @@ class Extender:
         return True
 
     def stop(self) -> None:
-        """Let another replica lead, finish the requests under way and the bindings being written, let go."""
+        """Let another replica lead, finish the requests under way and the bindings being written, release the Lease."""
         self._is_stopping.set()
-        self._beginning.join(timeout=1)
+        if self._has_begun:
+            self._beginning.join(timeout=1)
         if self._changeover is not None:
             self._changeover.stop()
         if self._node_sync is not None:
@@ -317,6 +354,15 @@ def _ignore(_: Configuration) -> None:
     pass
 
 
+def _is_private(listener: socket | None, options: Options) -> bool:
+    """True if only users of this machine can call. Of another server than ours that is what `listen` says."""
+    host = options.get("listen", "").rpartition(":")[0].strip("[]") if listener is None else listener.getsockname()[0]
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
 def _recorder(directory: Path, config_text: str, metrics: Metrics) -> Recorder:
     try:
         return Recorder(directory, config_text, metrics.record_failures.inc)
@@ -333,18 +379,21 @@ def start_extender(
     """A started extender for the cluster that `kube`, or else the configuration, points to; stopped at the end.
 
     `config` is a file, or the name of a ConfigMap in the cluster that `kube`, or else the environment, points to.
+    With `is_served_elsewhere` it is not started yet.
     Raises UserError for a configuration, an address, a Secret or a record directory that cannot be used.
     """
     groundwork = lay_groundwork(config, kube, options)
     address = options.get("listen") or groundwork.first.settings.web_server_address
     with ExitStack() as stack:
-        listener = stack.enter_context(closing(server.listen(address)))
+        is_ours = not options.get("is_served_elsewhere", False)
+        listener = stack.enter_context(closing(server.listen(address))) if is_ours else None
         webhook, webhook_server = options.get("webhook"), None
         if webhook is not None:
             beside = stack.enter_context(closing(server.listen(f"{address.rpartition(':')[0]}:{webhook.port}")))
             webhook_server = HttpServer(Webhook(groundwork.admission), beside, webhook.tls, name="webhook")
         extender = Extender(groundwork, listener, options, webhook_server)
-        extender.start()
+        if is_ours:
+            extender.start()
         try:
             yield extender
         finally:

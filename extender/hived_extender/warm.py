@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
+from importlib.util import find_spec
 
 from hived.kernels.jit import EXCHANGEABLE, has_plain_kernels, kernels_in_use
 from hived.kernels.linked import SAYS
@@ -30,9 +31,36 @@ MODULES_WITH_KERNELS = (handle, NodeNames)
 """Something of each module above all others that have kernels: once these are imported, all kernels are known."""
 
 
+NO_COMPILER = (
+    "none are linked, and numba is not installed: make kernels or make setup in a checkout, or pip install numba"
+)
+
+COMPILE = "python -m hived_extender.warm compiles them, once"
+NOT_COMPILED = f"kernels are plain Python, which is slow: {COMPILE}"
+
+
 def may_compile() -> bool:
-    """True if kernels are plain Python for now only: not where all are quick, nor where they shall stay plain."""
+    """True if kernels are plain Python for now only: not where all are quick, nor where they have to stay plain."""
+    return lacks_kernels() and has_compiler()
+
+
+def lacks_kernels() -> bool:
+    """True if kernels are plain Python, and shall be others."""
     return has_plain_kernels() and bool(EXCHANGEABLE)
+
+
+@cache
+def has_compiler() -> bool:
+    """True if numba is installed."""
+    return find_spec("numba") is not None
+
+
+def describe_kernels() -> str:
+    """Which kernels a command here runs, and of slow ones how to have quick ones. Loads those that are on disk."""
+    load_kernels()
+    if not lacks_kernels():
+        return kernels_in_use()
+    return f"{kernels_in_use()} Python, which is slow: {COMPILE if has_compiler() else NO_COMPILER}"
 
 
 def compile_kernels(tell: Callable[[int, int], None] = lambda ready, total: None) -> None:
@@ -46,6 +74,8 @@ def compile_kernels(tell: Callable[[int, int], None] = lambda ready, total: None
         _tell_of_unusable_folder()
         compiled.compile_kernels(tell)
         compiled.use_compiled()
+    elif lacks_kernels():
+        print(f"{SAYS}kernels are plain Python, which is slow: {NO_COMPILER}", file=sys.stderr, flush=True)
 
 
 def load_kernels(
@@ -123,6 +153,8 @@ class Changeover:
                 self._progress = "compiling"
                 log.info("kernels are plain Python, which is slow, until they are compiled beside the service")
                 self._thread.start()
+            elif lacks_kernels() and not self._is_stopping:
+                log.warning("kernels are plain Python, which is slow", extra={"fields": {"cause": NO_COMPILER}})
 
     def stop(self) -> None:
         """Compile no more, from now on."""

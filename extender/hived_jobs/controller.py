@@ -9,11 +9,13 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from hived.values.errors import UserError
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_jobs.creation import create_again, delete_pods
+from hived_jobs.creation import create_again, delete_pods, mark_done
 from hived_jobs.policies import END_OF, Action, Phase, Reaction, TaskPod, decide, outcome
-from hived_jobs.records import JobCache, JobState, Key, Record, read_pod
+from hived_jobs.records import JobCache, JobState, Key, Record, find_record, read_pod
 from hived_jobs.submission import PlannedJob
 
 log = logging.getLogger(__name__)
@@ -109,30 +111,38 @@ class JobController:
         seen, state = self._cache.pods(record), record.state
         if state.phase is Phase.RESTARTING:
             self._go_on_restarting(record, seen)
-        elif state.phase is Phase.RUNNING:
+        elif state.phase in (Phase.PENDING, Phase.RUNNING):
             tasks = self._tasks_due(record, seen)
             self._forget_stale_absences(record, tasks, seen)
-            reaction = decide(self._plan(record).rules, tasks, seen)
+            rules = self._plan(record).rules
+            reaction = decide(rules, tasks, seen, state.pod_retries)
             if reaction is not None:
                 self._react(record, reaction, seen)
-            elif (end := outcome(self._tasks(record), seen)) is not None:
+            elif (end := outcome(rules, self._tasks(record), seen)) is not None:
                 self._end(record, end, "", seen, removes=False)
+            elif (now := _phase_of(seen.values())) is not state.phase:
+                self._write(record, replace(state, phase=now))
         elif state.phase.is_final:
             delete_pods(self._kube, record, [pod for pod in seen.values() if not pod.is_finished])
 
     def _react(self, record: Record, reaction: Reaction, seen: dict[str, TaskPod]) -> None:
-        if not reaction.counts:
+        policy = reaction.policy
+        if policy is None:
             return self._create(record, reaction.names)
         if reaction.action in END_OF:
             return self._end(record, END_OF[reaction.action], reaction.reason, seen, reaction.action)
-        limit = self._plan(record).rules.max_retries
+        limit = None if policy.is_free else self._plan(record).rules.max_retries
         if limit is not None and record.state.retries >= limit:
             reason = f"{reaction.reason}, and its pods have been started again {limit} times already"
             return self._end(record, Phase.FAILED, reason, seen)
         going = {name: seen[name].uid if name in seen else "" for name in reaction.names}
-        state = JobState(Phase.RESTARTING, reaction.reason, record.state.retries + 1, going)
+        before = record.state
+        state = JobState(
+            Phase.RESTARTING, reaction.reason, before.retries + (not policy.is_free), going, _retried(before, reaction)
+        )
         record = self._write(record, state)
-        self._tell(f"job {record.name}: {reaction.reason}: {reaction.action.value} ({state.retries})")
+        count = "" if policy.is_free else f" ({state.retries})"
+        self._tell(f"job {record.full_name}: {reaction.reason}: {reaction.action.value}{count}")
         self._go_on_restarting(record, seen)
 
     def _go_on_restarting(self, record: Record, seen: dict[str, TaskPod]) -> None:
@@ -143,7 +153,7 @@ class JobController:
             return delete_pods(self._kube, record, old)
         due = self._tasks_due(record, {name: pod for name, pod in seen.items() if name not in going})
         self._create(record, [name for name in going if name in due])
-        self._write(record, JobState(Phase.RUNNING, record.state.reason, record.state.retries))
+        self._write(record, replace(record.state, phase=Phase.PENDING, going={}))
 
     def _end(
         self,
@@ -154,13 +164,19 @@ class JobController:
         action: Action | None = None,
         removes: bool = True,
     ) -> None:
-        record = self._write(record, JobState(phase, reason, record.state.retries))
-        self._tell(f"job {record.name}: {reason + ': ' if reason else ''}{phase.value}")
+        record = self._write(record, replace(record.state, phase=phase, reason=reason, going={}))
+        self._tell(f"job {record.full_name}: {reason + ': ' if reason else ''}{phase.value}")
         if removes:
-            is_all = action is Action.CLEAN_UP
-            delete_pods(self._kube, record, [pod for pod in seen.values() if is_all or not pod.is_finished])
+            left = [pod for pod in seen.values() if action is Action.CLEAN_UP or not pod.is_finished]
+            if phase is Phase.COMPLETED:
+                mark_done(self._kube, record, left)
+            delete_pods(self._kube, record, left)
 
     def _create(self, record: Record, names: Iterable[str]) -> None:
+        """Create pods anew, unless the job was held or aborted a moment ago, which comes by the watch."""
+        now = find_record(self._kube, record.namespace, record.name)
+        if now is None or (now.uid, now.state.phase) != (record.uid, record.state.phase):
+            return
         by_name = {pod.name: pod for pod in self._plan(record).pods}
         create_again(self._kube, record, [by_name[name] for name in names if name in by_name])
 
@@ -176,7 +192,7 @@ class JobController:
         left = list(found.values())
         delete_pods(self._kube, record, left)
         if left:
-            self._tell(f"job {record.name} was deleted: {len(left)} pods are deleted with it")
+            self._tell(f"job {record.full_name} was deleted: {len(left)} pods are deleted with it")
 
     def _write(self, record: Record, state: JobState) -> Record:
         written = record.write(self._kube, state)
@@ -212,3 +228,17 @@ class JobController:
                 pod = read_pod(self._kube, record, name)
                 if pod is not None:
                     seen[name] = pod
+
+
+def _retried(state: JobState, reaction: Reaction) -> dict[str, int]:
+    """How often each pod was started again by a policy that limits that; a restart of the whole job begins anew."""
+    if reaction.action is Action.RESTART_JOB:
+        return {}
+    if reaction.policy is None or reaction.policy.most is None:
+        return state.pod_retries
+    return state.pod_retries | {name: state.pod_retries.get(name, 0) + 1 for name in reaction.names}
+
+
+def _phase_of(pods: Iterable[TaskPod]) -> Phase:
+    """The phase of a job that has not ended."""
+    return Phase.RUNNING if any(pod.has_started for pod in pods) else Phase.PENDING

@@ -3,7 +3,9 @@
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from urllib.parse import quote
 
 import msgspec
@@ -13,15 +15,19 @@ from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.jobs.access import Permissions
 from hived_extender.jobs.asks import LabelsOf, no_labels
+from hived_extender.jobs.job import JobState as ObjectState
+from hived_extender.jobs.kinds import marks
 from hived_extender.jobs.kinds.kind import path_of
-from hived_extender.jobs.kinds.table import KINDS
+from hived_extender.jobs.kinds.table import KINDS, find_kind, has_switch, read
+from hived_extender.jobs.outcomes import DONE
 from hived_extender.jobs.wire import Pod
-from hived_extender.kube.client import KubeClient, KubeError
+from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.kube_rules.resource_rules import pod_faults
 from hived_jobs.kinds import as_stored, has_all
 from hived_jobs.policies import Phase, TaskPod
-from hived_jobs.records import JobPod, JobState, Record, create_record, find_record, read_pod, record_of
-from hived_jobs.submission import JOB, Manifest, PlannedJob, PlannedPod, Submission, priority_classes
+from hived_jobs.records import JobPod, JobState, Record, create_record, exists, find_record, read_pod, record_of
+from hived_jobs.served import Served
+from hived_jobs.submission import JOB, USER_NAME, Manifest, PlannedJob, PlannedPod, Submission, priority_classes
 
 
 def refuse_resources(pods: Iterable[PlannedPod]) -> None:
@@ -103,34 +109,43 @@ _IRREGULAR_PLURALS = {
 
 @dataclass(slots=True)
 class Created:
-    """The outcome: objects as stored, known ones by kind and name, counts of kinds unknown to the cluster by plural."""
+    """The outcome: objects as stored, known ones by kind and name, counts of kinds unknown to the cluster by plural.
+
+    `jobs` are those that were created, under the names that they have.
+    """
 
     pods: list[Manifest] = field(default_factory=list)
     others: list[Manifest] = field(default_factory=list)
     unchanged: list[str] = field(default_factory=list)
     left_out: Counter[str] = field(default_factory=Counter)
+    jobs: list[PlannedJob] = field(default_factory=list)
 
 
 def create_jobs(kube: KubeClient, submission: Submission, jobs: Sequence[PlannedJob]) -> Created:
     """Create the priority classes that are missing, then job by job its record, what its pods need, and its pods.
 
-    A pod that names a namespace of its own goes there. A suspended job is only recorded. Raises UserError if two pods
-    have one name, before anything is created, or for what the API server refuses. Then, and when it is interrupted,
-    everything created before is deleted again, because a gang that lacks a member would hold its cells and wait.
+    A pod that names a namespace of its own goes there. A suspended job is only recorded, or is an object that says so.
+    Raises UserError if two of them have one name, or the API server refuses an object, before anything is created; and
+    for other refusals. Then, and when it is interrupted, everything created before is deleted again, because a gang
+    that lacks a member would hold its cells and wait.
     """
     refuse_equal_names(submission.namespace, jobs)
     creation = _Creation(kube, submission.namespace)
     with creation:
+        if len(jobs) > 1:
+            for job in jobs:
+                creation.check(job)
         records = []
-        for job in jobs:
-            phase = Phase.SUSPENDED if job.is_suspended else Phase.CREATING
-            if job.document is not None:
-                records.append(creation.keep(record_of(job, submission, phase)))
-            if not job.is_suspended:
-                creation.start(job, records[-1] if job.document is not None else None)
+        for each in jobs:
+            job, record = creation.keep(each, submission) if each.document is not None else (each, None)
+            creation.created.jobs.append(job)
+            if record is not None:
+                records.append(record)
+            if job.is_object or not job.is_suspended:
+                creation.start(job, record)
         for record in records:
             if record.state.phase is Phase.CREATING:
-                record.write(kube, JobState(Phase.RUNNING))
+                record.write(kube, JobState(Phase.PENDING))
     return creation.created
 
 
@@ -142,7 +157,7 @@ def resume_job(kube: KubeClient, record: Record) -> Created:
     """
     if not record.state.phase.is_resumable:
         raise UserError(
-            f"job {record.name} is {record.state.phase.value}: only a suspended or aborted job can be resumed"
+            f"job {record.full_name} is {record.state.phase.value}: only a suspended or aborted job can be resumed"
         )
     job = replace(record.plan(), is_suspended=False)
     creation = _Creation(kube, record.namespace)
@@ -150,7 +165,7 @@ def resume_job(kube: KubeClient, record: Record) -> Created:
     try:
         with creation:
             creation.start(job, claimed, succeeded=_clear(kube, claimed, job))
-            claimed.write(kube, JobState(Phase.RUNNING))
+            claimed.write(kube, JobState(Phase.PENDING))
     except BaseException:
         claimed.write(kube, record.state)
         raise
@@ -168,7 +183,7 @@ def _clear(kube: KubeClient, record: Record, job: PlannedJob) -> set[str]:
             return succeeded
         if time.monotonic() > until:
             raise UserError(
-                f"pod {going[0].name} is still being deleted; resume job {record.name} when it is gone", 409
+                f"pod {going[0].name} is still being deleted; resume job {record.full_name} when it is gone", 409
             )
         delete_pods(kube, record, going)
         left = [pod.name for pod in going]
@@ -185,6 +200,13 @@ def delete_pods(kube: KubeClient, record: Record, pods: Iterable[TaskPod]) -> No
         except KubeError as error:
             if not error.is_not_found and not error.is_conflict:
                 raise
+
+
+def mark_done(kube: KubeClient, record: Record, pods: Iterable[TaskPod]) -> None:
+    """Say of pods that they are deleted because their job is complete, as far as the API server lets us."""
+    for pod in pods:
+        with suppress(KubeError):
+            kube.patch(pod_path(record.namespace, pod.name), {"metadata": {"uid": pod.uid, "labels": {DONE: "true"}}})
 
 
 def create_again(kube: KubeClient, record: Record, pods: Iterable[PlannedPod]) -> None:
@@ -204,6 +226,7 @@ class _Creation:
         self.created = Created()
         self._kube = kube
         self._namespace = namespace
+        self._served = Served(kube)
         self._undo: list[tuple[str, str, str]] = []  # (path, uid, what messages call it)
         self._classes: set[str] = set()
 
@@ -219,19 +242,39 @@ class _Creation:
         if isinstance(error, UserError):
             raise UserError(error.message + text, error.code) from error
 
-    def keep(self, record: Record) -> Record:
-        """Keep a job's record."""
-        kept = create_record(self._kube, record)
+    def keep(self, job: PlannedJob, submission: Submission) -> tuple[PlannedJob, Record]:
+        """Keep a job's record. One of whose name another user has a job gets the user's name into its own."""
+        phase = Phase.SUSPENDED if job.is_suspended else Phase.CREATING
+        try:
+            kept = create_record(self._kube, record_of(job, submission, phase))
+        except UserError as error:
+            apart = apart_from_others(self._kube, job)
+            if error.code != HTTPStatus.CONFLICT or apart is job:
+                raise
+            job, kept = apart, create_record(self._kube, record_of(apart, submission, phase))
         self._undo.append((kept.path, kept.uid, ""))
-        return kept
+        return job, kept
+
+    def check(self, job: PlannedJob) -> None:
+        """Ask the API server whether it would take the objects of a job, which a suspended one does not need yet.
+
+        What is there already is judged later, and so is an object whose namespace this very file may create.
+        """
+        for each in job.objects if job.document is None else ():
+            try:
+                if (collection := self._collection(each)) is not None:
+                    self._kube.create(collection, each, dry_run=True, is_strict=True)
+            except KubeError as error:
+                if not error.is_conflict and not error.is_not_found:
+                    raise UserError(f"{_what(each)}: {error}; nothing was created", error.status) from error
 
     def start(self, job: PlannedJob, record: Record | None, succeeded: Collection[str] = ()) -> None:
         """Create everything that a job is made of, but pods that have `succeeded`."""
         for priority_class in priority_classes(job.pods):
             self._create_class(priority_class)
         for each in job.objects:
-            self._create_object(_owned(each, record))
-        for pod in job.first_pods():
+            self._create_object(_owned(each, record), is_job=job.is_object)
+        for pod in job.own_pods():
             if pod.name not in succeeded:
                 self._create_pod(pod, _owned(pod.manifest, record))
 
@@ -246,37 +289,46 @@ class _Creation:
             if not error.is_conflict:
                 raise
 
-    def _create_object(self, manifest: Manifest) -> None:
-        """Something beside the pods: left out if the cluster has no such kind, used again if the job left it before."""
+    def _create_object(self, manifest: Manifest, *, is_job: bool) -> None:
+        """A job, or something beside the pods: left out if the cluster has no such kind, used again if the job left it
+        before.
+        """
         kind, metadata = manifest["kind"], manifest["metadata"]
-        what = f"{kind.lower()}/{metadata['name']}"
-        collection = collection_of(self._namespace, manifest)
+        what, collection = _what(manifest), self._collection(manifest)
+        if collection is None:
+            self.created.left_out[_plural(kind)] += 1
+            return
         try:
-            stored = self._kube.create(collection, manifest)
+            stored = self._kube.create(collection, manifest, is_strict=True)
         except KubeError as error:
-            if error.is_not_found:
-                self.created.left_out[_plural(kind)] += 1
-                return
             if not error.is_conflict:
                 raise UserError(f"{what}: {error}", error.status) from error
+            where = f" in namespace {metadata['namespace']}" if "namespace" in metadata else ""
+            if is_job:
+                way = "delete it or rename the new one, or change it: kubectl apply"
+                raise UserError(f"{what} exists already{where}; {way}", 409) from error
             path = f"{collection}/{quote(metadata['name'], safe='')}"
-            known = self._kube.get(path)
-            where, job = metadata["namespace"], (metadata.get("labels") or {}).get(JOB)
+            known, job = self._kube.get(path), (metadata.get("labels") or {}).get(JOB)
             if job is None:
                 if not has_all(known, as_stored(manifest)):
                     way = "use kubectl apply for it, or leave it out of the file"
-                    raise UserError(
-                        f"{what} exists already in namespace {where}, and is another; {way}", 409
-                    ) from error
+                    raise UserError(f"{what} exists already{where}, and is another; {way}", 409) from error
                 self.created.unchanged.append(what)
                 return
             if (known["metadata"].get("labels") or {}).get(JOB) != job:
-                raise UserError(f"{what} exists already in namespace {where}, and is not this job's", 409) from error
+                raise UserError(f"{what} exists already{where}, and is not this job's", 409) from error
             if kind not in ("ConfigMap", "Secret"):
                 return
             stored = self._kube.replace(path, manifest)
         self._remember(collection, stored, "")
         self.created.others.append(stored)
+
+    def _collection(self, manifest: Manifest) -> str | None:
+        """Where an object is created; None if the cluster has no such kind."""
+        version, kind = manifest["apiVersion"], manifest["kind"]
+        if self._served.find(version, kind) is None:
+            return None
+        return self._served.path(version, kind, manifest["metadata"].get("namespace", self._namespace))
 
     def _create_pod(self, pod: PlannedPod, manifest: Manifest) -> None:
         where, name = manifest["metadata"].get("namespace", self._namespace), pod.name
@@ -328,6 +380,10 @@ class _Creation:
         return f"; the {which} deleted again"
 
 
+def _what(manifest: Manifest) -> str:
+    return f"{manifest['kind'].lower()}/{manifest['metadata']['name']}"
+
+
 def collection_of(namespace: str, manifest: Manifest) -> str:
     """The path where objects of this kind are created; `namespace` is for one that names none."""
     version = manifest["apiVersion"]
@@ -348,13 +404,29 @@ def _owned(manifest: Manifest, record: Record | None) -> Manifest:
     return {**manifest, "metadata": {**manifest["metadata"], "ownerReferences": [record.owner]}}
 
 
+def apart_from_others(kube: KubeClient, job: PlannedJob) -> PlannedJob:
+    """The job, with its user's name in its own if a job of another user has the plain one. Raises KubeError."""
+    if job.apart is None:
+        return job
+    known = find_record(kube, job.namespace, job.name)
+    return job if known is None or known.wishes.user == job.labels.get(USER_NAME) else job.apart()
+
+
 def refuse_equal_names(namespace: str, jobs: Sequence[PlannedJob]) -> None:
-    """Raise UserError if two pods have one name; `namespace` is for pods that name none."""
-    pods = [pod for job in jobs for pod in job.pods]
-    names = Counter((pod.manifest["metadata"].get("namespace", namespace), pod.name) for pod in pods)
-    for (where, name), count in names.items():
+    """Raise UserError if two pods, or two objects of a kind, have one name; `namespace` is for those that name none."""
+    made = [pod.manifest for job in jobs if not job.is_object for pod in job.pods]
+    names = Counter(
+        (each["kind"], each["metadata"].get("namespace", namespace), each["metadata"]["name"])
+        for each in (*made, *(each for job in jobs if job.document is None for each in job.objects))
+    )
+    for (kind, where, name), count in names.items():
         if count > 1:
-            raise UserError(f"{count} pods are named {name} in namespace {where}; nothing was created")
+            what = "pods" if kind == "Pod" else f"objects of kind {kind}"
+            raise UserError(f"{count} {what} are named {name} in namespace {where}; nothing was created")
+    records = Counter((job.namespace, job.name) for job in jobs if job.document is not None or job.is_object)
+    for (where, name), count in records.items():
+        if count > 1:
+            raise UserError(f"{count} jobs are named {name} in namespace {where}; nothing was created")
 
 
 def refuse_known_names(kube: KubeClient, namespace: str, jobs: Sequence[PlannedJob]) -> None:
@@ -363,12 +435,11 @@ def refuse_known_names(kube: KubeClient, namespace: str, jobs: Sequence[PlannedJ
     `namespace` is for pods that name none. Cost: a list of the pods of each namespace, and a request per job.
     """
     for job in jobs:
-        if job.document is not None and find_record(kube, job.namespace, job.name) is not None:
-            raise UserError(
-                f"job {job.name} exists already in namespace {job.namespace}; delete it or rename the new one"
-            )
+        record = find_record(kube, job.namespace, job.name) if job.document is not None else None
+        if record is not None:
+            raise UserError(exists(record))
     known: dict[str, set[str]] = {}
-    for pod in (pod for job in jobs for pod in job.first_pods()):
+    for pod in (pod for job in jobs for pod in job.own_pods()):
         where = pod.manifest["metadata"].get("namespace", namespace)
         if where not in known:
             found = kube.list_objects(f"/api/v1/namespaces/{quote(where, safe='')}/pods", JobPod).items
@@ -377,24 +448,57 @@ def refuse_known_names(kube: KubeClient, namespace: str, jobs: Sequence[PlannedJ
             raise UserError(_exists(where, pod.name))
 
 
-def refuse_names_of_objects(kube: KubeClient, namespace: str, jobs: Sequence[PlannedJob]) -> None:
+def refuse_names_of_objects(
+    kube: KubeClient, namespace: str, jobs: Sequence[PlannedJob], *, has_queues: bool = False
+) -> None:
     """Raise UserError if the cluster has a job object of the same name: commands could not tell them apart.
 
-    `namespace` is for jobs that name none. Kinds that the cluster does not have, or does not show, are skipped.
-    Raises KubeError if it does not answer. Cost: a request per job and kind.
+    `namespace` is for jobs that name none. `has_queues`: suspended jobs may wait in one. Raises KubeError as
+    `find_object`. Cost: a request per job and kind.
     """
-    versions = [(kind, version) for kind in KINDS for version in kind.api_versions]
-    for job in (job for job in jobs if job.name):
+    for job in jobs:
+        if not job.name or (
+            job.is_object and not job.pods and find_kind(job.objects[0]["apiVersion"], job.kind) is None
+        ):
+            continue
         where = job.namespace or namespace
-        for kind, version in versions:
-            try:
-                kube.get(path_of(version, kind.plural, where, job.name))
-            except KubeError as error:
-                if error.status not in (403, 404):
-                    raise
-                continue
-            what = f"{kind.kind} {job.name} ({version})"
-            raise UserError(f"{what} exists already in namespace {where}; delete it or rename the job")
+        if (found := find_object(kube, where, job.name)) is not None:
+            what = f"{found['kind']} {job.name} ({found['apiVersion']})"
+            raise UserError(
+                f"{what} exists already in namespace {where}; delete it or rename the job, or change it: kubectl apply"
+                f"{_start_of(found, has_queues=has_queues)}"
+            )
+
+
+def _start_of(found: Manifest, *, has_queues: bool) -> str:
+    """The way to start a job object that is suspended, "" for another one."""
+    with suppress(UserError):
+        job = read(found)
+        if job.state is ObjectState.HELD and has_queues and marks.may_queue(job.labels, job.annotations):
+            named = f"{job.ref.name} -n {job.ref.namespace}"
+            return f"; it is suspended, and starts when its turn in its queue comes: hived why {named}"
+        if job.state in (ObjectState.HELD, ObjectState.LEAVING) and has_switch(job.ref):
+            return f"; it is suspended, start it: hived resume {job.ref.name} -n {job.ref.namespace}"
+    return ""
+
+
+def find_object(kube: KubeClient, namespace: str, name: str) -> Manifest | None:
+    """The first job object of a name, None without one.
+
+    Kinds that the cluster does not have, or does not show, are skipped. Raises KubeError if it does not answer. Cost: a
+    request per kind.
+    """
+    for kind, version in [(one, version) for one in KINDS for version in one.api_versions]:
+        try:
+            return {
+                **kube.get(path_of(version, kind.plural, namespace, name)),
+                "apiVersion": version,
+                "kind": kind.kind,
+            }
+        except KubeError as error:
+            if error.status not in (403, 404):
+                raise
+    return None
 
 
 def _exists(namespace: str, pod: str) -> str:

@@ -4,17 +4,23 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from urllib.parse import quote
 
+import msgspec
+
 from hived.values.errors import UserError
+from hived_extender.api.names import GANG, is_full
 from hived_extender.api.queues import QueuedJob
+from hived_extender.api.waiting import Job
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.jobs.kinds.kind import path_of
-from hived_extender.jobs.kinds.table import find_kind
+from hived_extender.jobs.kinds.table import find_kind, read
+from hived_extender.jobs.wire import Owner, PodMetadata
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
-from hived_jobs.openpai import JOB_NAME, USER_NAME
-from hived_jobs.records import NAME_PREFIX, JobPod, Record, belongs, find_record
-from hived_jobs.submission import JOB
+from hived_jobs.records import NAME_PREFIX, JobPod, Record, as_seen, belongs, find_named, find_record
+from hived_jobs.served import Served
+from hived_jobs.submission import JOB, JOB_NAME, OF_USER, USER_NAME, full_name
 
 Told = Callable[[str], None]
 
@@ -41,39 +47,83 @@ class Deletion:
     @property
     def record_names(self) -> list[str]:
         """NAMESPACE/NAME of each job whose record goes, and the names of owners."""
-        return [*self.owners, *(f"{record.namespace}/{record.name}" for record in self.records)]
+        return [*self.owners, *(f"{record.namespace}/{record.full_name}" for record in self.records)]
 
 
 def of_job(kube: KubeClient, namespace: str, name: str) -> Deletion | None:
-    """A submitted job, with all its pods; None if there is no record of it. Raises KubeError."""
-    record = find_record(kube, namespace, name)
+    """A submitted job, with all its pods; None if there is no record of it. Raises as `find_named`."""
+    record = find_named(kube, namespace, name)
     return None if record is None else Deletion(tuple(_pods_of(kube, record)), (record,))
 
 
 def of_openpai_job(kube: KubeClient, namespace: str, name: str) -> Deletion | None:
-    """The pods of an OpenPAI job, which has no record: they have its name as a label. None if there are none.
+    """The pods of an OpenPAI job without a record: they have its name as a label. None if there are none.
 
     Raises KubeError, and UserError if several users have such a job.
     """
-    if not _LABEL.fullmatch(name):
+    user, is_full, short = name.rpartition(OF_USER)
+    if not _LABEL.fullmatch(short):
         return None
-    pods = [pod for pod in _labelled(kube, namespace, JOB_NAME, name) if SCHEDULING_SPEC in _annotations(pod)]
-    users = sorted({(pod.metadata.labels or {}).get(USER_NAME, "") for pod in pods})
+    pods = [pod for pod in _labelled(kube, namespace, JOB_NAME, short) if SCHEDULING_SPEC in _annotations(pod)]
+    pods = [pod for pod in pods if not is_full or _user(pod) == user]
+    users = sorted(set(map(_user, pods)))
     if len(users) > 1:
-        raise UserError(
-            f"job {namespace}/{name} is of several users, {', '.join(users)}: name one of its groups or pods"
-        )
+        names = ", ".join(full_name(user, name) for user in users)
+        raise UserError(f"jobs of several users are named {name} in namespace {namespace}: name one of {names}", 409)
     return Deletion(tuple(pods), (), _makers(pods, set())) if pods else None
 
 
-def of_queued_job(kube: KubeClient, job: QueuedJob) -> Deletion | None:
-    """The object of a job that waits or runs in a queue; None if it has none, as a gang of plain pods. KubeError."""
-    kind_name, namespace, name = job.name.split("/")
+def of_object(kube: KubeClient, job: QueuedJob | Job) -> Deletion | None:
+    """The object of a job, of a kind that hived follows; None for others. Raises KubeError."""
+    kind_name, _, where = job.name.partition("/")
     kind = find_kind(job.api_version, kind_name)
     if kind is None:
         return None
+    namespace, _, name = where.partition("/")
     path = path_of(job.api_version, kind.plural, namespace, name)
     return Deletion((), (), owners={job.name: (path, kube.get(path)["metadata"]["uid"])})
+
+
+def of_maker(kube: KubeClient, job: Job) -> Deletion | None:
+    """The object of a kind that hived does not follow, if the job is called after it: what made its first pod.
+
+    None without one, or where one that made it is gone or may not be read. Raises KubeError.
+    """
+    if not is_full(job.name) or job.name.startswith(GANG):
+        return None
+    kind, _, name = job.name.split("/")
+    pod = next((found for each in job.pods[:1] if (found := _find_pod(kube, *each.split("/", 1))) is not None), None)
+    if pod is None:
+        return None
+    served, owner = Served(kube), _controller(pod.metadata.owners)
+    while owner is not None and served.find(owner.api_version, owner.kind) is not None:
+        path = f"{served.path(owner.api_version, owner.kind, job.namespace)}/{quote(owner.name, safe='')}"
+        if (owner.kind, owner.name) == (kind, name):
+            return Deletion((), (), owners={job.name: (path, owner.uid)})
+        try:
+            owner = _controller(kube.get(path, _Made).metadata.owners)
+        except KubeError as error:
+            if not error.is_not_found and error.status != HTTPStatus.FORBIDDEN:
+                raise
+            return None
+    return None
+
+
+def of_ended(kube: KubeClient, job: Job) -> Deletion | None:
+    """What a job that has ended has left: its object, else its pods, but none that goes on; None for nothing.
+
+    Raises KubeError.
+    """
+    try:
+        found = of_object(kube, job)
+        if found is not None:
+            [(path, _)] = found.owners.values()
+            return found if read(kube.get(path)).state.is_over else None
+    except KubeError as error:
+        if not error.is_not_found:
+            raise
+    pods = of_pods(kube, job.pods)
+    return pods if pods.pods and all(as_seen(pod).is_finished for pod in pods.pods) else None
 
 
 def of_single_pod(kube: KubeClient, namespace: str, name: str) -> Deletion | None:
@@ -113,7 +163,7 @@ def carry_out(kube: KubeClient, deletion: Deletion, tell: Told) -> None:
     the API server refused.
     """
     done = 0
-    objects = [(f"job/{record.name}", record.path, record.uid) for record in deletion.records]
+    objects = [(f"job/{record.full_name}", record.path, record.uid) for record in deletion.records]
     objects += [
         (f"pod/{pod.metadata.name}", pod_path(pod.metadata.namespace, pod.metadata.name), pod.metadata.uid)
         for pod in deletion.pods
@@ -143,6 +193,16 @@ def _labelled(kube: KubeClient, namespace: str, label: str, value: str) -> list[
     return sorted(found, key=lambda pod: pod.metadata.name)
 
 
+class _Made(msgspec.Struct):
+    """An object, as far as another one may have made it."""
+
+    metadata: PodMetadata
+
+
+def _controller(owners: Iterable[Owner] | None) -> Owner | None:
+    return next((each for each in owners or () if each.controller), None)
+
+
 def _find_pod(kube: KubeClient, namespace: str, name: str) -> JobPod | None:
     try:
         return kube.get(pod_path(namespace, name), JobPod)
@@ -154,6 +214,10 @@ def _find_pod(kube: KubeClient, namespace: str, name: str) -> JobPod | None:
 
 def _annotations(pod: JobPod) -> dict[str, str]:
     return pod.metadata.annotations or {}
+
+
+def _user(pod: JobPod) -> str:
+    return (pod.metadata.labels or {}).get(USER_NAME, "")
 
 
 def _job(pod: JobPod) -> str:

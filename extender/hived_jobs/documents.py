@@ -2,18 +2,21 @@
 
 A job file is written by hand, so a mistake must be answered with its file, line and place in the document. Values are
 therefore read straight from YAML's nodes, typed by the caller's question: `text("name")` of `name: 010` is "010", and
-`whole("instances")` of `instances: two` is a `UserError` that says where. Keys that nobody asked for become warnings.
+`whole("instances")` of `instances: two` is a `UserError` that says where. Unread keys become warnings.
 
 A manifest is for Kubernetes to interpret, so plain values follow YAML 1.1: `hostNetwork: yes` becomes a truth value.
-Keys stay as written, and so do dates, numbers in base 60 such as `12:30`, and `1e3`.
+Keys stay as written, and so do dates, numbers in base 60 such as `12:30`, and `1e3`. Where Kubernetes takes nothing but
+texts, as in labels and annotations, a number or a truth value without quotes is the text as written, with a warning.
 
 The nodes come from `hived_config.document`, which keeps scalars as written and bounds size, nesting and aliases.
 Invariant: every mapping of a `Document` has scalar keys, each once, and merges mappings only.
 """
 
+import json
 import re
+import secrets
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from math import isfinite
@@ -105,6 +108,59 @@ _PARSERS: Mapping[str, Callable[[str], object]] = {
 }
 
 
+_TEXT_MAPS = frozenset({"labels", "annotations", "matchLabels", "nodeSelector", "selector"})
+_TEXT_LISTS = frozenset({"args", "command"})
+_VARIABLES, _NAMED_VARIABLES, _VALUE = "env", "envs", "value"
+"""Keys of Kubernetes' objects below which values are texts; of variables only their `value` is."""
+
+Place = tuple[yaml.Node, int, str]
+"""A mapping or list, the index of a value in it, and the path of that value."""
+
+
+def _make_texts(file: str, reader: Reader, prefix: str) -> list[str]:
+    """Make texts of the values of an object that Kubernetes takes as nothing else; returns a warning for each."""
+    warnings = []
+    for node, index, path in _places_of_texts(reader.root, prefix):
+        key, value = node.value[index] if isinstance(node, yaml.MappingNode) else (None, node.value[index])
+        if not isinstance(value, yaml.ScalarNode) or value.tag != PLAIN:
+            continue
+        if isinstance(_scalar(Reader(file, value), value), str):
+            continue
+        text = "" if is_null(value) else value.value
+        made = yaml.ScalarNode(f"{_TAG}str", text, value.start_mark, value.end_mark)
+        node.value[index] = made if key is None else (key, made)
+        if text:
+            said = f"found {describe(value)}, taken as a text; Kubernetes refuses it without quotes: write {text!r}"
+            warnings.append(f"{file}:{reader.line(value)}: {path}: {printable(said)}")
+    return warnings
+
+
+def _places_of_texts(root: yaml.Node, prefix: str) -> Iterator[Place]:
+    """The places of an object that hold texts, each once in each role of the mapping or list around it."""
+    seen: set[tuple[int, str]] = set()
+    stack = [(root, prefix, "")]
+    while stack:
+        node, path, part = stack.pop()
+        if (id(node), part) in seen:
+            continue
+        seen.add((id(node), part))
+        inner = []
+        if isinstance(node, yaml.SequenceNode):
+            for index, item in enumerate(node.value):
+                if part in _TEXT_LISTS:
+                    yield node, index, f"{path}[{index}]"
+                inner.append((item, f"{path}[{index}]", part))
+        elif isinstance(node, yaml.MappingNode):
+            for index, (key, value) in enumerate(node.value):
+                name = str(key.value)
+                if part in _TEXT_MAPS or (part == _VARIABLES and name == _VALUE):
+                    yield node, index, path_to(name, path)
+                below = part if name == _MERGE else _VARIABLES if part == _NAMED_VARIABLES else name
+                inner.append((value, path_to(name, path), below))
+        stack += reversed(inner)
+
+
+_MERGE = "<<"
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
@@ -125,6 +181,8 @@ class Document:
             if isinstance(node, yaml.MappingNode):
                 self.reader.fields(node, "")
         _raise_noted(self.reader)
+        if "kind" in self.section():
+            self.warnings.extend(_make_texts(self.file, self.reader, self.path))
 
     def section(self) -> "Section":
         """The whole document as a section. Raises UserError unless it is a mapping."""
@@ -135,6 +193,41 @@ class Document:
         value = plain_value(self.reader, self.reader.root)
         _raise_noted(self.reader)
         return value
+
+    def written(self) -> Any:
+        """The document as JSON that reads as it does: every scalar as a text, as written, but null."""
+        return _written(self.reader, self.reader.root)
+
+    def copy(self) -> "Document":
+        """The same document with warnings of its own, for a reader whose warnings are of no use."""
+        return Document(self.file, self.reader, self.path)
+
+    def put(self, place: Sequence[str | int], value: object) -> None:
+        """Set a value of JSON, with the mappings around it that are not there; a number in `place` is that of an item.
+
+        A section that was read before keeps what it has. Raises UserError where another value is in the way.
+        """
+        node, section = self.reader.root, self.section()
+        for at, step in enumerate(place):
+            if isinstance(step, int):
+                node = node.value[step]
+                continue
+            if not isinstance(node, yaml.MappingNode):
+                raise section.refuse("", f"found {describe(node)}, expected a mapping with {step}")
+            is_last = at == len(place) - 1
+            found = next((each for name, _, each in self.reader.fields(node, "") if name == step), None)
+            if is_last or found is None or is_null(found):
+                found = _node(value if is_last else {}, node)
+                node.value = [*(pair for pair in node.value if pair[0].value != step), (_node(step, node), found)]
+            node = found
+
+
+def _written(reader: Reader, node: yaml.Node) -> Any:
+    if isinstance(node, yaml.ScalarNode):
+        return None if is_null(node) else node.value
+    if isinstance(node, yaml.SequenceNode):
+        return [_written(reader, item) for item in node.value]
+    return {name: _written(reader, value) for name, _, value in reader.fields(node, "")}
 
 
 class Section:
@@ -326,21 +419,70 @@ class Section:
 
 
 def read_documents(file: str) -> list[Document]:
-    """Every document of a YAML file that is not empty; "-" reads standard input.
+    """Every document of a YAML or JSON file that is not empty, and of each List its items; "-" reads standard input.
 
-    Raises UserError if it cannot be read or parsed, or there is none.
+    One with `metadata.generateName` alone gets a name. Raises UserError if it cannot be read or parsed, or there is
+    none.
     """
     name = "<stdin>" if file == "-" else file.encode(errors="replace").decode()
+    if _URL.match(name):
+        raise UserError(f"{name}: is an address; fetch it first: curl -fsSL {name} | hived submit -")
+    if file != "-" and Path(file).is_dir():
+        raise UserError(f"{name}: is a folder; name the files in it, such as {name.rstrip('/')}/*.yaml")
     text = read_stream(sys.stdin.buffer, name) if file == "-" else read_text(Path(file), name)
     roots = [root for root in compose_all(text, name) if not is_null(root)]
     if not roots:
         raise UserError(f"{name}: is empty; expected a job or a pod manifest")
-    return [Document(name, Reader(name, root)) for root in roots]
+    documents = [item for root in roots for item in _items(Document(name, Reader(name, root)))]
+    for document in documents:
+        _give_name(document)
+    return documents
+
+
+_URL = re.compile(r"https?://", re.IGNORECASE)
+_SUFFIX, _SUFFIX_LENGTH, _MOST_BASE = "bcdfghjklmnpqrstvwxz2456789", 5, 58
+"""Characters of a made name, how many, and how much of `generateName` is before them, as Kubernetes has them."""
+
+
+def _items(document: Document) -> list[Document]:
+    """The items of a List; any other document is alone."""
+    root = document.section()
+    if root.text("kind", "") != "List" or root.text("apiVersion", "") != "v1":
+        return [document]
+    items = root.sections("items")
+    if not items:
+        raise root.refuse("items", "found none, expected at least one job or pod manifest")
+    nodes = next(value for name, _, value in document.reader.fields(document.reader.root, "") if name == "items").value
+    places = [f"items[{index}]" for index in range(len(nodes))]
+    found = [
+        Document(document.file, Reader(document.file, node, prefix=place), place)
+        for place, node in zip(places, nodes, strict=True)
+    ]
+    return [item for each in found for item in _items(each)]
+
+
+def _give_name(document: Document) -> None:
+    """Make the name that the API server would make of `metadata.generateName`."""
+    root = document.section()
+    if "kind" not in root or "metadata" not in root:
+        return
+    metadata = root.section("metadata")
+    if "name" not in metadata and "generateName" in metadata:
+        suffix = "".join(secrets.choice(_SUFFIX) for _ in range(_SUFFIX_LENGTH))
+        document.put(("metadata", "name"), metadata.text("generateName")[:_MOST_BASE] + suffix)
 
 
 def stored_document(text: str, place: str) -> Document:
     """A document that was kept as JSON; messages name it `place`. Raises ConfigError if it cannot be read."""
     return Document(place, Reader(place, compose(text, place)))
+
+
+def _node(value: object, near: yaml.Node) -> yaml.Node:
+    """A value of JSON as YAML, on the line of a node near it."""
+    found = compose(json.dumps(value), "")
+    for each in _nodes(found):
+        each.start_mark = near.start_mark
+    return found
 
 
 def _nodes(root: yaml.Node) -> Iterable[yaml.Node]:

@@ -1,11 +1,11 @@
-"""Kubeflow's PyTorchJob, TFJob and MPIJob: the pods, services and variables of its operators.
+"""Jobs of Kubeflow's training-operator: the pods, services and variables of its operators.
 
 MPIJob of `kubeflow.org/v1` starts processes on workers with kubectl exec: the launcher needs a kubectl (an init
 container brings it) and the right to use it. `kubeflow.org/v2beta1` uses ssh, with a key pair made for the job.
 """
 
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -72,7 +72,7 @@ def read_run_policy(spec: Section) -> RunPolicy:
         raise policy.refuse("cleanPodPolicy", f"found {clean!r}, expected {', '.join(_CLEAN)}")
     policy.warn_unused(
         activeDeadlineSeconds="pods run until they end",
-        ttlSecondsAfterFinished="finished pods stay until somebody deletes them",
+        ttlSecondsAfterFinished="finished pods stay until they are deleted",
         managedBy="there is no controller to name",
     )
     scheduling.warn_unused(minResources="cells are counted from the pods")
@@ -231,6 +231,81 @@ def plan_tensorflow_job(document: Document, submission: Submission) -> PlannedJo
     return job.planned(document, pods, objects=services, **policy.fate(roles, deciding))
 
 
+def plan_xgboost_job(document: Document, submission: Submission) -> PlannedJob:
+    """The pods, role by role, as one gang; also of LightGBM. Raises UserError, with file, line and place."""
+    job, spec, policy = begin(document, submission)
+    roles = read_roles(spec, REPLICA_SPECS[job.kind], ("Master", "Worker"), "Never")
+    if roles[0].name != "master":
+        raise spec.refuse(REPLICA_SPECS[job.kind], "found no Master; expected one")
+    ports = [_port(role, "xgboost", "xgboostjob-port", 9999) for role in roles]
+    world = sum(role.replicas for role in roles)
+    common = {"MASTER_ADDR": f"{job.name}-master-0", "MASTER_PORT": ports[0], "WORLD_SIZE": world}
+    if world > 1:
+        workers = [f"{job.name}-worker-{index}" for index in range(world - 1)]
+        common |= {"WORKER_PORT": ports[-1], "WORKER_ADDRS": ",".join(workers)}
+    return _with_services(
+        document, job, policy, roles, ("xgboostjob-port", ports), lambda role, rank: {**common, "RANK": rank}
+    )
+
+
+def plan_paddle_job(document: Document, submission: Submission) -> PlannedJob:
+    """The pods, role by role, as one gang. Raises UserError, with file, line and place."""
+    job, spec, policy = begin(document, submission)
+    roles = read_roles(spec, REPLICA_SPECS[job.kind], ("Master", "Worker"), "OnFailure")
+    spec.section("elasticPolicy").warn_unused(metrics="the number of pods stays as submitted")
+    spec.section("elasticPolicy").skip("minReplicas", "maxReplicas", "maxRestarts")
+    ports = [_port(role, "paddle", "master", 36543) for role in roles]
+    common = {"PADDLE_JOB_ID": job.name, "PADDLE_NNODES": sum(role.replicas for role in roles)}
+    has_servers = roles[0].name == "master"
+
+    def env(role: Role, rank: int) -> dict[str, Any]:
+        own = {"POD_IP_DUMMY": {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}} if rank == 0 else {}
+        host = "$(POD_IP_DUMMY)" if rank == 0 else f"{job.name}-{roles[0].name}-0"
+        part = {"PADDLE_SERVER_NUM" if role.name == "master" else "PADDLE_TRAINER_NUM": 1} if has_servers else {}
+        return {**common, **own, "PADDLE_MASTER": f"{host}:{ports[0]}", **part}
+
+    return _with_services(document, job, policy, roles, ("master", ports), env)
+
+
+def plan_jax_job(document: Document, submission: Submission) -> PlannedJob:
+    """The workers as one gang. Raises UserError, with file, line and place."""
+    job, spec, policy = begin(document, submission)
+    roles = read_roles(spec, REPLICA_SPECS[job.kind], ("Worker",), "Never")
+    ports = [_port(role, "jax", "jaxjob-port", 6666) for role in roles]
+    common = {
+        "COORDINATOR_ADDRESS": f"{job.name}-worker-0",
+        "COORDINATOR_PORT": ports[0],
+        "NUM_PROCESSES": roles[0].replicas,
+    }
+    return _with_services(
+        document, job, policy, roles, ("jaxjob-port", ports), lambda role, rank: {**common, "PROCESS_ID": rank}
+    )
+
+
+def _with_services(
+    document: Document,
+    job: Job,
+    policy: RunPolicy,
+    roles: Sequence[Role],
+    port: tuple[str, Sequence[int]],
+    env: Callable[[Role, int], Mapping[str, Any]],
+) -> PlannedJob:
+    """The pods of a job, each with a service of its name; `port` is its name and its number by role.
+
+    `env` gives the variables of a pod, by its role and its number among all. The first role decides how the job ends.
+    """
+    job = with_gang(job, policy, roles)
+    pods, services = list[PlannedPod](), []
+    for role, number in zip(roles, port[1], strict=True):
+        for index in range(role.replicas):
+            name, labels = f"{job.name}-{role.name}-{index}", labels_of(job, role, index)
+            pod = job.pod(role, name, labels)
+            add_env(pod.manifest["spec"], {"PYTHONUNBUFFERED": "1", **env(role, len(pods))})
+            pods.append(pod)
+            services.append(job.headless_service(name, labels, [{"name": port[0], "port": number}]))
+    return job.planned(document, pods, objects=services, **policy.fate(roles, roles[0].name))
+
+
 def _port(role: Role, container: str, port: str, default: int) -> int:
     """The number of the port of that name, of the container that trains if one is called so."""
     for one in role.template["spec"]["containers"]:
@@ -360,7 +435,7 @@ def _with_ssh(
         hidden = {} if launcher_is_worker else {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
         add_env(inside, {**env, **hidden})
         mount(inside, "mpi-job-config", _MPI_FOLDER, {"configMap": {"name": config}})
-    from hived_extender.deploy.certificates import ssh_key_pair  # noqa: PLC0415  # a library that few jobs need
+    from hived_deploy.certificates import ssh_key_pair  # noqa: PLC0415  # a library that few jobs need
 
     private, public = ssh_key_pair()
     keys = {"ssh-privatekey": b64encode(private).decode(), "ssh-publickey": b64encode(public).decode()}

@@ -2,14 +2,18 @@
 
 A task asks for as many SKUs as cover its GPUs, CPU and memory; all tasks of a job form one gang unless the file names
 affinity groups or turns gangs off. A gang larger than its virtual cluster can ever hold is refused here, where a person
-waits for the answer. Pods are plain: they carry the job's completion rules as an annotation, and nothing retries them.
+waits for the answer.
+
+A job is a user's: two users may have jobs of one name, so OpenPAI calls a job `USER~JOB`. Its pods and its record have
+the plain name while that is free, else the user's before it. Its ends and retries are told as policies.
 
 HiveD's part (SKUs, pinned cells, gangs, nearness) has two forms in OpenPAI, the second of which was made for HiveD's
 next version; keys of both may be mixed.
 """
 
+import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from hived.values.errors import UserError
@@ -21,13 +25,19 @@ from hived_extender.jobs.asks import priority_class_name
 from hived_extender.jobs.device_words import HIVED_WORD, NO_DEVICE, NVIDIA_WORD
 from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_jobs.documents import Document, Section
+from hived_jobs.policies import Action, Event, Policy, Rules
 from hived_jobs.submission import (
+    JOB,
+    JOB_NAME,
+    USER_NAME,
     Manifest,
     NoConfigurationError,
     PlannedJob,
     PlannedPod,
+    RoleSize,
     Submission,
     TooLargeError,
+    full_name,
     scheduling_annotation,
 )
 
@@ -46,7 +56,8 @@ class TaskRole:
     image: str
     commands: str
     shared_memory_mib: int
-    completion: str
+    completion: "Completion"
+    retries: int
     sku_type: str = ""
     pinned_cell_id: str = ""
     group: str = ""
@@ -56,8 +67,20 @@ class TaskRole:
 
 
 @dataclass(frozen=True, slots=True)
+class Completion:
+    """How many instances of a task role have to fail, or to succeed, for the job to end; None for no such number."""
+
+    failed: int | None = 1
+    succeeded: int | None = None
+
+    def __str__(self) -> str:
+        numbers = (("minFailedInstances", self.failed), ("minSucceededInstances", self.succeeded))
+        return ", ".join(f"{key}={-1 if number is None else number}" for key, number in numbers)
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """The part that all tasks of a job share."""
+    """The part that all tasks of a job share. `retries` of the whole job are endless if None."""
 
     name: str
     user: str
@@ -65,6 +88,20 @@ class Job:
     priority: int
     is_gang: bool
     flags: dict[str, bool]
+    retries: int | None
+
+    @property
+    def full_name(self) -> str:
+        """The name that no other job has, as in OpenPAI."""
+        return full_name(self.user, self.name)
+
+    def stem(self, names_user: bool) -> str:
+        """Its name as names of pods and labels have it: at most 63 characters."""
+        stem = _dns_name(f"{self.user}-{self.name}" if names_user else self.name)
+        if len(stem) <= MOST_NAME:
+            return stem
+        digest = hashlib.sha256(self.full_name.encode()).hexdigest()[:8]
+        return f"{stem[: MOST_NAME - 9].rstrip('-.')}-{digest}"
 
     @property
     def is_opportunistic(self) -> bool:
@@ -77,7 +114,7 @@ class Job:
         return "the cluster" if self.is_opportunistic else f"VC {self.virtual_cluster}"
 
 
-def placed_roles(roles: list[TaskRole], root: Section, job: Job, capacity: Capacity) -> list[TaskRole]:
+def placed_roles(roles: list[TaskRole], root: Section, job: Job, capacity: Capacity | None) -> list[TaskRole]:
     """The roles with SKU type, pinned cell and gang, as `extras.hivedScheduler.taskRoles` and the rules say."""
     wishes = root.section("extras").section("hivedScheduler").section("taskRoles")
     for name in wishes.members():
@@ -114,7 +151,7 @@ def _role_groups(roles: list[TaskRole], root: Section) -> dict[str, str]:
     return groups
 
 
-def near_roles(roles: list[TaskRole], root: Section, cluster: ClusterSpec) -> list[TaskRole]:
+def near_roles(roles: list[TaskRole], root: Section, cluster: ClusterSpec | None) -> list[TaskRole]:
     """The roles with the cell type, one cell of which their gang is to be in.
 
     Cells are chosen for a gang as a whole, so a wish for one of several task roles is left out with a warning.
@@ -151,15 +188,15 @@ def _gang(section: Section) -> str:
     return f"taskRoleGroups/{'_'.join(section.texts('taskRoles'))}"
 
 
-def _within_one(section: Section, cluster: ClusterSpec) -> str:
+def _within_one(section: Section, cluster: ClusterSpec | None) -> str:
     """The cell type at `withinOne`, "" for none."""
     cell_type = section.text("withinOne", "")
-    if cell_type and cell_type not in cluster.cell_types:
+    if cell_type and cluster is not None and cell_type not in cluster.cell_types:
         raise section.refuse("withinOne", f"no cell type {cell_type!r} (known: {known(cluster.cell_types)})")
     return cell_type
 
 
-def _placed_role(role: TaskRole, wish: Section, job: Job, capacity: Capacity) -> TaskRole:
+def _placed_role(role: TaskRole, wish: Section, job: Job, capacity: Capacity | None) -> TaskRole:
     sku, pin = _place_of(wish, "skuType"), wish.text("pinnedCellId", "")
     sku_type = sku.text("skuType", "")
     gang_count = wish.whole("minGangInstance", role.instances, maximum=MAX_INSTANCES)
@@ -169,9 +206,9 @@ def _placed_role(role: TaskRole, wish: Section, job: Job, capacity: Capacity) ->
         raise wish.refuse("pinnedCellId", "skuType and pinnedCellId exclude each other")
     if pin and job.is_opportunistic:
         raise wish.refuse("pinnedCellId", "an opportunistic job cannot use a pinned cell")
-    if pin and pin not in capacity.pinned:
+    if pin and capacity is not None and pin not in capacity.pinned:
         raise wish.refuse("pinnedCellId", f"{job.owner} has no pinned cell {pin!r} (known: {known(capacity.pinned)})")
-    if sku_type and sku_type not in capacity.by_type:
+    if sku_type and capacity is not None and sku_type not in capacity.by_type:
         raise sku.refuse("skuType", f"{job.owner} has no SKU type {sku_type!r} (known: {known(capacity.by_type)})")
     group, sku_count = wish.text("affinityGroupName", ""), _place_of(wish, "skuNum").whole("skuNum", 0)
     return replace(role, sku_type=sku_type, pinned_cell_id=pin, group=group, sku_count=sku_count)
@@ -193,11 +230,14 @@ def known(names: Iterable[str]) -> str:
 COMPLETION = "openpai/completion"
 """Annotation that keeps a task role's completion rules for whoever watches the pods."""
 
-JOB_NAME = "jobName"
-"""Label of a pod: the name of its job."""
+KIND = "OpenPAI"
+"""The kind of these jobs in their records."""
 
-USER_NAME = "userName"
-"""Label of a pod: whose job it is."""
+MOST_NAME = 63
+"""Characters of a label."""
+
+ENDLESS = -1
+"""So many retries are endless, and a completion of so many instances never comes."""
 
 DEFAULT_VIRTUAL_CLUSTER = "default"
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -209,10 +249,10 @@ def plan_openpai_job(document: Document, submission: Submission) -> PlannedJob:
     """The pods of a job, role by role in file order.
 
     Raises UserError with file, line and place for anything the job may not ask for, TooLargeError if it can never run;
-    unknown keys become warnings.
+    unknown keys become warnings. Without a configuration the job is as one before has sized it.
     Source: OpenPAI's rules for turning a job into pods.
     """
-    if submission.cluster is None:
+    if submission.cluster is None and not submission.sizes:
         raise NoConfigurationError(
             f"{document.file}: an OpenPAI job needs the cluster's configuration for its SKU types and quotas: "
             "give --config FILE or set CONFIG, or connect to a cluster started by hived serve --embedded"
@@ -225,19 +265,71 @@ def plan_openpai_job(document: Document, submission: Submission) -> PlannedJob:
     root.skip("version", "contributor", "description", "secrets")
     root.section("parameters").skip()
     root.section("extras").skip()
-    if root.whole("jobRetryCount", 0):
-        root.warn("jobRetryCount", "pods are plain and are not retried")
-    job = _job(root, submission)
-    capacity = _capacity(root, job, submission.cluster)
-    placed = placed_roles(_task_roles(root), root, job, capacity)
-    placed = near_roles(placed, root, submission.cluster)
-    roles = [_sized_role(role, capacity, submission.cluster) for role in placed]
-    _check_quotas(roles, job, capacity)
+    job, cluster = _job(root, submission), submission.cluster
+    capacity = None if cluster is None else _capacity(root, job, cluster)
+    placed = placed_roles(_task_roles(root, job), root, job, capacity)
+    placed = near_roles(placed, root, cluster)
+    if cluster is None or capacity is None:
+        roles = [_as_sized(role, submission.sizes) for role in placed]
+    else:
+        roles = [_sized_role(role, capacity, cluster) for role in placed]
+        _check_quotas(roles, job, capacity)
     root.warn_unknown()
-    pods = [_pod(role, index, roles, job, submission) for role in roles for index in range(role.instances)]
-    if len({pod.manifest["metadata"]["name"] for pod in pods}) < len(pods):
-        raise root.refuse("taskRoles", "names that differ only in case or punctuation make pods of the same name")
-    return PlannedJob(pods, name=job.name)
+    return _planned(document, roles, job, submission, submission.names_user)
+
+
+def _planned(
+    document: Document, roles: list[TaskRole], job: Job, submission: Submission, names_user: bool
+) -> PlannedJob:
+    """The job under its plain name, or with its user's in front."""
+    stem = job.stem(names_user)
+    pods = [_pod(role, index, stem, roles, job, submission) for role in roles for index in range(role.instances)]
+    if len({pod.name for pod in pods}) < len(pods):
+        told = "names that differ only in case or punctuation make pods of the same name"
+        raise document.section().refuse("taskRoles", told)
+    return PlannedJob(
+        pods,
+        kind=KIND,
+        name=stem,
+        namespace=submission.namespace,
+        virtual_cluster=submission.virtual_cluster or "",
+        document=_stored_form(document),
+        labels={JOB_NAME: job.name, USER_NAME: job.user},
+        sizes={role.name: RoleSize(role.sku_count, role.sees_devices) for role in roles},
+        names_user=names_user,
+        apart=None if names_user else lambda: _planned(document, roles, job, submission, True),
+        rules=_rules(roles, job),
+    )
+
+
+def _stored_form(document: Document) -> Manifest:
+    """A job's document as it is kept in the cluster: without secrets, which are for images alone."""
+    written: Manifest = document.written()
+    written.pop("secrets", None)
+    for prerequisite in written.get("prerequisites") or ():
+        prerequisite.pop("auth", None)
+    return written
+
+
+def _rules(roles: list[TaskRole], job: Job) -> Rules:
+    """What OpenPAI does when pods end or go.
+
+    A gang that loses a pod starts again, as its pods know each other; other instances come again one by one. Neither is
+    a retry. Instances without a gang are started again as often as their task role says, before they count as failed.
+    """
+    policies = [Policy(Action.RESTART_JOB, (Event.POD_EVICTED,), is_free=True)] if job.is_gang else []
+    after_failures = Action.FAIL_JOB if job.retries == 0 else Action.RESTART_JOB
+    for role in roles:
+        if role.retries:
+            most = None if role.retries == ENDLESS else role.retries
+            policies.append(Policy(Action.RESTART_POD, (Event.POD_FAILED,), role.name, most=most, is_free=True))
+        if role.completion.failed is not None:
+            failed = role.completion.failed
+            policies.append(Policy(after_failures, (Event.POD_FAILED,), role.name, at_least=failed))
+        if role.completion.succeeded is not None:
+            succeeded = role.completion.succeeded
+            policies.append(Policy(Action.COMPLETE_JOB, (Event.POD_SUCCEEDED,), role.name, at_least=succeeded))
+    return Rules(tuple(policies), job.retries, ends_well=True)
 
 
 def _job(root: Section, submission: Submission) -> Job:
@@ -256,6 +348,9 @@ def _job(root: Section, submission: Submission) -> Job:
         "ignoreK8sSuggestedNodes": hived.flag("ignoreK8sSuggestedNodes", False),
     }
     virtual_cluster = defaults.text("virtualCluster", DEFAULT_VIRTUAL_CLUSTER)
+    retries = root.whole("jobRetryCount", 0, minimum=2 * ENDLESS)
+    if retries == 2 * ENDLESS:
+        root.warn("jobRetryCount", f"taken as {ENDLESS}: a job that has succeeded is not started again")
     return Job(
         name=name,
         user=submission.user,
@@ -263,10 +358,11 @@ def _job(root: Section, submission: Submission) -> Job:
         priority=PRIORITY_WORDS[word] if submission.priority is None else submission.priority,
         is_gang=extras.flag("gangAllocation", True),
         flags=flags,
+        retries=None if retries < 0 else retries,
     )
 
 
-def _task_roles(root: Section) -> list[TaskRole]:
+def _task_roles(root: Section, job: Job) -> list[TaskRole]:
     prerequisites = root.sections("prerequisites")
     for item in prerequisites:
         item.skip()
@@ -274,7 +370,7 @@ def _task_roles(root: Section) -> list[TaskRole]:
     parameters = root.section("parameters")
     wraps = _deployment(root)
     roles = [
-        _task_role(name, section, images, parameters, wraps)
+        _task_role(name, section, job, images, parameters, wraps)
         for name, section in root.section("taskRoles").members().items()
     ]
     if not roles:
@@ -283,7 +379,12 @@ def _task_roles(root: Section) -> list[TaskRole]:
 
 
 def _task_role(
-    name: str, section: Section, images: dict[str, str], parameters: Section, wraps: dict[str, tuple[str, str]]
+    name: str,
+    section: Section,
+    job: Job,
+    images: dict[str, str],
+    parameters: Section,
+    wraps: dict[str, tuple[str, str]],
 ) -> TaskRole:
     if not _NAME.fullmatch(name):
         raise section.refuse("", f"a task role's name has {_NAME_RULE}")
@@ -298,10 +399,12 @@ def _task_role(
     asked.skip("ports")
     options = section.section("extraContainerOptions")
     shared_memory_mib = options.whole("shmMB", 0)
-    completion = section.section("completion")
-    rules = {key: completion.text(key) for key in ("minFailedInstances", "minSucceededInstances") if key in completion}
-    if section.whole("taskRetryCount", 0):
-        section.warn("taskRetryCount", "pods are plain and are not retried")
+    retries = section.whole("taskRetryCount", 0, minimum=ENDLESS)
+    if retries and job.is_gang:
+        told = (
+            "not honoured in a gang: jobRetryCount starts all of it again, and without gangAllocation this one counts"
+        )
+        section.warn("taskRetryCount", told)
     before, after = wraps.get(name, ("", ""))
     commands = "\n".join(part for part in (before, *section.texts("commands"), after) if part)
     role = TaskRole(
@@ -312,10 +415,18 @@ def _task_role(
         image=images[image],
         commands=_fill_parameters(commands, parameters, section),
         shared_memory_mib=shared_memory_mib,
-        completion=", ".join(f"{key}={value}" for key, value in rules.items()),
+        completion=_completion(section.section("completion")),
+        retries=0 if job.is_gang else retries,
     )
     section.skip("data", "output", "script", "prerequisites")
     return role
+
+
+def _completion(section: Section) -> Completion:
+    """The numbers of a task role; a missing one, 0 and null have OpenPAI's default."""
+    failed = section.whole("minFailedInstances", 0, minimum=ENDLESS, maximum=MAX_INSTANCES)
+    succeeded = section.whole("minSucceededInstances", 0, minimum=ENDLESS, maximum=MAX_INSTANCES)
+    return Completion(None if failed == ENDLESS else failed or 1, succeeded if succeeded > 0 else None)
 
 
 def _deployment(root: Section) -> dict[str, tuple[str, str]]:
@@ -375,6 +486,14 @@ def _sized_role(role: TaskRole, capacity: Capacity, cluster: ClusterSpec) -> Tas
     return replace(role, sku_count=role.sku_count or needed, sees_devices=sees_devices)
 
 
+def _as_sized(role: TaskRole, sizes: Mapping[str, RoleSize]) -> TaskRole:
+    """The role with the cells that it had when the job was submitted. Raises UserError if they are not known."""
+    size = sizes.get(role.name)
+    if size is None:
+        raise role.section.refuse("", "the record of the job does not know its size")
+    return replace(role, sku_count=size.cells, sees_devices=size.sees_devices)
+
+
 def _check_quotas(roles: list[TaskRole], job: Job, capacity: Capacity) -> None:
     """Refuse a gang, or a task that is its own gang, that can never fit; and a gang of two minds."""
     for group in dict.fromkeys(role.group for role in roles if role.group):
@@ -400,8 +519,9 @@ def _check_quota(role: TaskRole, requested: int, who: str, job: Job, capacity: C
         raise TooLargeError(role.section.refuse("", message).message)
 
 
-def _pod(role: TaskRole, index: int, roles: list[TaskRole], job: Job, submission: Submission) -> PlannedPod:
+def _pod(role: TaskRole, index: int, stem: str, roles: list[TaskRole], job: Job, submission: Submission) -> PlannedPod:
     labels = {
+        JOB: stem,
         JOB_NAME: job.name,
         USER_NAME: job.user,
         "virtualCluster": job.virtual_cluster,
@@ -409,13 +529,13 @@ def _pod(role: TaskRole, index: int, roles: list[TaskRole], job: Job, submission
         "taskIndex": str(index),
     }
     annotations = scheduling_annotation(_scheduling_spec(role, roles, job))
-    if role.completion:
-        annotations[COMPLETION] = role.completion
+    if "completion" in role.section:
+        annotations[COMPLETION] = str(role.completion)
     manifest: Manifest = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
-            "name": _dns_name(f"{job.name}-{role.name}-{index}"),
+            "name": f"{stem}-{_dns_name(f'{role.name}-{index}')}",
             "labels": labels,
             "annotations": annotations,
         },
@@ -429,7 +549,7 @@ def _pod(role: TaskRole, index: int, roles: list[TaskRole], job: Job, submission
     if role.shared_memory_mib:
         size = f"{role.shared_memory_mib}Mi"
         manifest["spec"]["volumes"] = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": size}}]
-    return PlannedPod(manifest, job.priority)
+    return PlannedPod(manifest, job.priority, role.name)
 
 
 def _scheduling_spec(role: TaskRole, roles: list[TaskRole], job: Job) -> dict[str, object]:
@@ -444,7 +564,7 @@ def _scheduling_spec(role: TaskRole, roles: list[TaskRole], job: Job) -> dict[st
     if role.group:
         gang = [other for other in roles if other.group == role.group]
         spec["affinityGroup"] = {
-            "name": f"{job.user}~{job.name}/{role.group}",
+            "name": f"{job.full_name}/{role.group}",
             "members": [{"podNumber": other.instances, "leafCellNumber": other.sku_count} for other in gang],
         }
     return spec
@@ -466,7 +586,7 @@ def _container(role: TaskRole, index: int, job: Job) -> Manifest:
         "env": [
             {"name": NVIDIA_WORD, **devices},
             {"name": HIVED_WORD, **devices},
-            {"name": "PAI_JOB_NAME", "value": f"{job.user}~{job.name}"},
+            {"name": "PAI_JOB_NAME", "value": job.full_name},
             {"name": "PAI_USER_NAME", "value": job.user},
             {"name": "PAI_CURRENT_TASK_ROLE_NAME", "value": role.name},
             {"name": "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX", "value": str(index)},

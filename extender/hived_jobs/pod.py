@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from hived.values.errors import UserError
 from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
-from hived_extender.jobs.asks import priority_class_name
+from hived_extender.jobs.asks import priority_class_name, vc_options
 from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_jobs.documents import Document, Section
 from hived_jobs.submission import (
@@ -22,6 +22,7 @@ from hived_jobs.submission import (
     PlannedJob,
     PlannedPod,
     Submission,
+    name_user,
     scheduling_annotation,
     virtual_cluster_of,
 )
@@ -67,6 +68,7 @@ def plan_pod(document: Document, submission: Submission) -> PlannedJob:
     assert isinstance(manifest, dict)
     _fill(manifest["metadata"], {"name": name, "namespace": namespace})
     manifest["metadata"]["annotations"] = (manifest["metadata"].get("annotations") or {}) | annotation
+    name_user(manifest["metadata"], submission)
     _fill(manifest["spec"], {"schedulerName": scheduler})
     if "priorityClassName" not in spec and "priority" not in spec:
         manifest["spec"]["priorityClassName"] = priority_class_name(priority)
@@ -83,6 +85,7 @@ def _as_written(document: Document, job: Job) -> Manifest:
     metadata |= {"name": job.name, "namespace": job.namespace}
     metadata |= {key: metadata.get(key) or {} for key in ("labels", "annotations")}
     spec.pop("schedulerName", None)
+    name_user(metadata, job.submission)
     job.ask(metadata, spec)
     return manifest
 
@@ -105,7 +108,8 @@ def _scheduling_spec(
     if submission.priority is not None:
         scheduling["priority"] = submission.priority
     if not scheduling.get("virtualCluster"):
-        raise annotations.refuse("", f"no virtual cluster: write it into the annotation {SCHEDULING_SPEC} or give --vc")
+        option = "--vc NAME" if submission.cluster is None else vc_options(submission.cluster.virtual_clusters)
+        raise annotations.refuse("", f"which virtual cluster? add {option}, or write it into {SCHEDULING_SPEC}")
     if "leafCellNumber" not in scheduling:
         gpus = [limit.whole(name) for limit in limits for name in limit if _GPU_RESOURCE.fullmatch(name)]
         if not sum(gpus):

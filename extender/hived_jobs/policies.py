@@ -1,27 +1,37 @@
 """Rules for the end or loss of a job's pods: events, actions, and the policies that join them. Pure.
 
 The words are Volcano's, the only kind of job whose users write such policies; other kinds' controllers are described in
-the same words. Decisions follow from what is there, not from what happened, so a controller can stop and start at any
+the same words, and in a few more.
+
+Decisions follow from what is there, not from what happened, so a controller can stop and start at any
 moment: every action removes its cause, or ends the job.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 
 class Event(Enum):
-    """The events of policies. TASK_FAILED is a pod of the task that failed, as nothing here restarts containers."""
+    """The events of policies. TASK_FAILED is a pod of the task that failed, as nothing here restarts containers.
+
+    POD_SUCCEEDED is no word of Volcano's, and ANY does not mean it.
+    """
 
     ANY = "*"
     POD_FAILED = "PodFailed"
     POD_EVICTED = "PodEvicted"
     TASK_COMPLETED = "TaskCompleted"
     TASK_FAILED = "TaskFailed"
+    POD_SUCCEEDED = "PodSucceeded"
 
 
 class Action(Enum):
-    """The actions of policies. The last four end the job; unfinished pods are deleted, with CLEAN_UP all of them."""
+    """The actions of policies. The last five end the job; unfinished pods are deleted, with CLEAN_UP all of them.
+
+    CLEAN_UP and FAIL_JOB are no words of Volcano's.
+    """
 
     RESTART_JOB = "RestartJob"
     RESTART_TASK = "RestartTask"
@@ -30,13 +40,15 @@ class Action(Enum):
     CLEAN_UP = "CleanUp"
     ABORT_JOB = "AbortJob"
     TERMINATE_JOB = "TerminateJob"
+    FAIL_JOB = "FailJob"
 
 
 class Phase(Enum):
-    """Where a job stands. One that is SUSPENDED or ABORTED can be resumed."""
+    """Where a job stands. PENDING: no pod of it has started. One that is SUSPENDED or ABORTED can be resumed."""
 
     CREATING = "Creating"
     SUSPENDED = "Suspended"
+    PENDING = "Pending"
     RUNNING = "Running"
     RESTARTING = "Restarting"
     COMPLETED = "Completed"
@@ -60,44 +72,59 @@ END_OF = {
     Action.CLEAN_UP: Phase.COMPLETED,
     Action.ABORT_JOB: Phase.ABORTED,
     Action.TERMINATE_JOB: Phase.TERMINATED,
+    Action.FAIL_JOB: Phase.FAILED,
 }
 """The phase that an action ends the job in."""
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """An action for events of one task ("" for all), or for a pod that failed with an exit code from a range."""
+    """An action for events of one task ("" for all), or for a pod that failed with an exit code from a range.
+
+    Attributes
+    ----------
+    at_least : so many events are needed
+    most : it is for no pod that it has started again so often; None for any
+    is_free : pods that it starts again do not count as retries of the job
+    """
 
     action: Action
     events: tuple[Event, ...] = ()
     task: str = ""
     exit_codes: tuple[int, int] | None = None
+    at_least: int = 1
+    most: int | None = None
+    is_free: bool = False
 
-    def fits(self, event: Event, task: str, exit_code: int) -> bool:
-        """True if it is for this event."""
-        if self.task not in ("", task):
+    def fits(self, event: Event, task: str, exit_code: int, retries: int = 0) -> bool:
+        """True if it is for this event of a pod that was started again so often."""
+        if self.task not in ("", task) or (self.most is not None and retries >= self.most):
             return False
         if self.exit_codes is not None:
             return event is Event.POD_FAILED and self.exit_codes[0] <= exit_code <= self.exit_codes[1]
-        return event in self.events or Event.ANY in self.events
+        return event in self.events or (Event.ANY in self.events and event is not Event.POD_SUCCEEDED)
 
     def __str__(self) -> str:
         code = self.exit_codes
         what = ", ".join(event.value for event in self.events)
         if code is not None:
             what = f"exit code {code[0]}" + (f"-{code[1]}" if code[1] > code[0] else "")
-        return f"{what}{' of ' + self.task if self.task else ''} -> {self.action.value}"
+        count = f"{self.at_least} x " if self.at_least > 1 else ""
+        most = "" if self.most is None else f" ({self.most} times)"
+        return f"{count}{what}{' of ' + self.task if self.task else ''} -> {self.action.value}{most}"
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """The policies of a job; the first that fits counts, policies of a task before the job's.
 
-    `max_retries` limits how often the job's policies start pods again; None for any number of times.
+    `max_retries` limits how often the job's policies start pods again; None for any number of times. A job whose
+    policies alone say when it has failed `ends_well` once all of its pods have ended.
     """
 
     policies: tuple[Policy, ...] = ()
     max_retries: int | None = None
+    ends_well: bool = False
 
 
 NO_RULES = Rules()
@@ -114,6 +141,11 @@ class TaskPod:
     is_leaving: bool = False
 
     @property
+    def has_started(self) -> bool:
+        """True once its containers run, or have run."""
+        return self.phase not in ("Pending", "")
+
+    @property
     def is_finished(self) -> bool:
         """True if all its containers have ended."""
         return self.phase in ("Succeeded", "Failed")
@@ -121,41 +153,50 @@ class TaskPod:
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """An action, the names of the pods that it is for, and the reason.
+    """An action, the names of the pods that it is for, the reason, and the policy that asks for it.
 
-    Not `counts`: no policy asks for it, but pods that are gone are made again, as every controller does.
+    Without a policy pods that are gone are made again, as every controller does.
     """
 
     action: Action
     names: tuple[str, ...]
-    reason: str
-    counts: bool = True
+    reason: str = ""
+    policy: Policy | None = None
 
 
-def decide(rules: Rules, tasks: Mapping[str, str], seen: Mapping[str, TaskPod]) -> Reaction | None:
+NO_RETRIES: Mapping[str, int] = {}
+
+
+def decide(
+    rules: Rules, tasks: Mapping[str, str], seen: Mapping[str, TaskPod], retries: Mapping[str, int] = NO_RETRIES
+) -> Reaction | None:
     """The reaction that a running job needs; None if none.
 
-    `tasks` has the task of every pod, by name, that shall be there; `seen` the pods that are.
+    `tasks` has the task of every pod, by name, that shall be there; `seen` the pods that are; `retries` how often a pod
+    was started again by a policy that limits that.
     """
     policies = sorted(rules.policies, key=lambda policy: not policy.task)
+    counts: Counter[Policy] = Counter()
     for event, name, task in _events(tasks, seen):
         exit_code = seen[name].exit_code if name in seen else 0
-        policy = next((one for one in policies if one.fits(event, task, exit_code)), None)
-        if policy is not None:
+        policy = next((one for one in policies if one.fits(event, task, exit_code, retries.get(name, 0))), None)
+        if policy is None:
+            continue
+        counts[policy] += 1
+        if counts[policy] >= policy.at_least:
             reason = _reason(event, name, task, exit_code)
-            return Reaction(policy.action, _targets(policy.action, name, tasks), reason)
+            return Reaction(policy.action, _targets(policy.action, name, tasks), reason, policy)
     missing = tuple(name for name in tasks if name not in seen)
-    if missing:
-        return Reaction(Action.RESTART_POD, missing, "", counts=False)
-    return None
+    return Reaction(Action.RESTART_POD, missing) if missing else None
 
 
-def outcome(tasks: Mapping[str, str], seen: Mapping[str, TaskPod]) -> Phase | None:
+def outcome(rules: Rules, tasks: Mapping[str, str], seen: Mapping[str, TaskPod]) -> Phase | None:
     """Return the phase of a job all of whose pods have ended; None while one has not."""
     pods = [seen.get(name) for name in tasks]
     if not all(pod is not None and pod.is_finished for pod in pods):
         return None
-    return Phase.FAILED if any(pod is not None and pod.phase == "Failed" for pod in pods) else Phase.COMPLETED
+    has_failed = not rules.ends_well and any(pod is not None and pod.phase == "Failed" for pod in pods)
+    return Phase.FAILED if has_failed else Phase.COMPLETED
 
 
 def _events(tasks: Mapping[str, str], seen: Mapping[str, TaskPod]) -> Iterator[tuple[Event, str, str]]:
@@ -167,6 +208,8 @@ def _events(tasks: Mapping[str, str], seen: Mapping[str, TaskPod]) -> Iterator[t
         elif pod.phase == "Failed":
             yield Event.POD_FAILED, name, task
             yield Event.TASK_FAILED, name, task
+        elif pod.phase == "Succeeded":
+            yield Event.POD_SUCCEEDED, name, task
     for task in dict.fromkeys(tasks.values()):
         names = [name for name, its_task in tasks.items() if its_task == task]
         if all(name in seen and seen[name].phase == "Succeeded" for name in names):
@@ -186,6 +229,8 @@ def _reason(event: Event, name: str, task: str, exit_code: int) -> str:
         return f"{event.value}: every pod of {task} has succeeded"
     if event is Event.POD_EVICTED:
         return f"{event.value}: {name} is gone"
+    if event is Event.POD_SUCCEEDED:
+        return f"{event.value}: {name} has succeeded"
     return f"{event.value}: {name} has failed with exit code {exit_code}"
 
 

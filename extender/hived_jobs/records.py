@@ -5,30 +5,43 @@ made for the job names it as its owner, so that all of it goes when the ConfigMa
 """
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
 
 from hived.values.errors import UserError
-from hived_extender.jobs.annotations import PREFIX
+from hived_extender.jobs.kinds import marks
 from hived_extender.jobs.wire import PodMetadata
 from hived_extender.kube.answers import is_older
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.kube.metrics import Metrics
-from hived_extender.kube.watch import Reflector, Resource
+from hived_extender.kube.watch import Reflector, mirrored
 from hived_jobs.documents import stored_document
 from hived_jobs.kinds import plan_document
 from hived_jobs.policies import Phase, TaskPod
-from hived_jobs.submission import JOB, Manifest, PlannedJob, Submission
+from hived_jobs.submission import (
+    JOB,
+    JOB_NAME,
+    OF_USER,
+    USER_NAME,
+    Manifest,
+    PlannedJob,
+    RoleSize,
+    Submission,
+    called,
+)
 
-KIND = PREFIX + "job-kind"
-"""Label of a ConfigMap that is a record, and of nothing else."""
+KIND = marks.SUBMITTED_KIND
+"""Label of a ConfigMap that is a record, and of no other."""
 
-NAME_PREFIX = "hived-job-"
+NAME_PREFIX = marks.RECORD
+
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
 class Wishes(msgspec.Struct, rename="camel", omit_defaults=True):
@@ -38,24 +51,28 @@ class Wishes(msgspec.Struct, rename="camel", omit_defaults=True):
     virtual_cluster: str | None = None
     priority: int | None = None
     scheduler_name: str | None = None
+    sizes: dict[str, RoleSize] = {}
+    names_user: bool = False
 
 
 class JobState(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
     """Where a job stands.
 
-    `retries` counts how often pods were started again by its policies. `going` has the pods that have to go before
-    they are made again, with the uid of each that was there.
+    `retries` counts how often pods were started again by its policies, and `pod_retries` how often each pod was by a
+    policy that limits that. `going` has the pods that have to go before they are made again, with the uid of each that
+    was there.
     """
 
     phase: Phase
     reason: str = ""
     retries: int = 0
     going: dict[str, str] = {}
+    pod_retries: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The record of a job. `uid` and `version` are those of its ConfigMap."""
+    """The record of a job. `uid`, `version` and `labels` are those of its ConfigMap."""
 
     namespace: str
     name: str
@@ -65,11 +82,17 @@ class Record:
     state: JobState
     uid: str = ""
     version: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def path(self) -> str:
         """Where it is kept."""
         return record_path(self.namespace, self.name)
+
+    @property
+    def full_name(self) -> str:
+        """The name that no other job of its namespace has: of an OpenPAI job, its user's and its own."""
+        return called(self.name, self.labels)
 
     @property
     def owner(self) -> Manifest:
@@ -80,8 +103,9 @@ class Record:
         """Return the job, as when it was submitted. Raises UserError if its document has become unusable."""
         wishes = self.wishes
         submission = Submission(
-            wishes.user, wishes.virtual_cluster, wishes.priority, wishes.scheduler_name, None, self.namespace
-        )
+            wishes.user, wishes.virtual_cluster, wishes.priority, wishes.scheduler_name, None, self.namespace,
+            wishes.sizes, wishes.names_user,
+        )  # fmt: skip
         return plan_document(
             stored_document(self.document, f"ConfigMap {self.namespace}/{NAME_PREFIX}{self.name}"), submission
         )
@@ -94,9 +118,11 @@ class Record:
 def record_of(job: PlannedJob, submission: Submission, phase: Phase) -> Record:
     """The record of a new job. A queue that is a virtual cluster is one of the wishes: configurations change."""
     vc = job.virtual_cluster or None
-    wishes = Wishes(submission.user, vc, submission.priority, submission.scheduler_name)
+    wishes = Wishes(
+        submission.user, vc, submission.priority, submission.scheduler_name, dict(job.sizes), job.names_user
+    )
     document = msgspec.json.encode(job.document).decode()
-    return Record(job.namespace, job.name, job.kind, document, wishes, JobState(phase))
+    return Record(job.namespace, job.name, job.kind, document, wishes, JobState(phase), labels=job.labels)
 
 
 def create_record(kube: KubeClient, record: Record) -> Record:
@@ -107,11 +133,17 @@ def create_record(kube: KubeClient, record: Record) -> Record:
     except KubeError as error:
         if not error.is_conflict:
             raise UserError(f"job {record.namespace}/{record.name}: {error}", error.status) from error
-        raise UserError(
-            f"job {record.name} exists already in namespace {record.namespace}; rename the new one, or delete the old "
-            f"one with all its pods: hived delete {record.name} -n {record.namespace}",
-            error.status,
-        ) from error
+        raise UserError(exists(find_record(kube, record.namespace, record.name) or record), error.status) from error
+
+
+def exists(known: Record) -> str:
+    """Why a job that is there already is not submitted, and what to do instead."""
+    where, phase = f"{known.full_name} -n {known.namespace}", known.state.phase
+    start = f"it is {phase.value.lower()}, start it: hived resume {where}; else " if phase.is_resumable else ""
+    return (
+        f"job {known.full_name} exists already in namespace {known.namespace}; {start}rename the new one, or delete "
+        f"the old one with all its pods: hived delete {where}"
+    )
 
 
 def read_record(kube: KubeClient, namespace: str, name: str) -> Record:
@@ -124,6 +156,33 @@ def read_record(kube: KubeClient, namespace: str, name: str) -> Record:
             404,
         )
     return found
+
+
+def read_named(kube: KubeClient, namespace: str, name: str) -> Record:
+    """See `find_named`; raises UserError, too, if there is none."""
+    return find_named(kube, namespace, name) or read_record(kube, namespace, name)
+
+
+def find_named(kube: KubeClient, namespace: str, name: str) -> Record | None:
+    """The record of a job by a name that people use, of an OpenPAI job `NAME` or `USER~NAME`; None if there is none.
+
+    Raises UserError if jobs of several users have the name, KubeError if the API server does not say.
+    """
+    user, is_full, short = name.rpartition(OF_USER)
+    exact = None if is_full else find_record(kube, namespace, name)
+    if exact is not None and JOB_NAME not in exact.labels:
+        return exact
+    labels = {JOB_NAME: short, USER_NAME: user} if is_full else {JOB_NAME: short}
+    if not all(map(_LABEL.fullmatch, labels.values())):
+        return exact
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps"
+    selector = ",".join((KIND, *(f"{label}={value}" for label, value in labels.items())))
+    listed = kube.list_objects(path, dict, label_selector=selector).items
+    found = {record.uid: record for one in (exact, *map(_record_in, listed)) if (record := one) is not None}
+    if len(found) > 1:
+        names = ", ".join(sorted(record.full_name for record in found.values()))
+        raise UserError(f"jobs of several users are named {name} in namespace {namespace}: name one of {names}", 409)
+    return next(iter(found.values()), None)
 
 
 def find_record(kube: KubeClient, namespace: str, name: str) -> Record | None:
@@ -150,6 +209,7 @@ def parse_record(manifest: Mapping[str, object]) -> Record:
             msgspec.json.decode(data["state.json"], type=JobState),
             one.metadata.uid,
             one.metadata.resource_version,
+            labels,
         )
     except (KeyError, msgspec.MsgspecError) as error:
         raise UserError(f"a ConfigMap is no record of a job: {error!r}; do not edit these, delete it") from error
@@ -176,7 +236,7 @@ def _manifest(record: Record) -> Manifest:
     metadata: Manifest = {
         "name": NAME_PREFIX + record.name,
         "namespace": record.namespace,
-        "labels": {JOB: record.name, KIND: record.kind},
+        "labels": {**record.labels, JOB: record.name, KIND: record.kind},
     }
     if record.version:
         metadata["resourceVersion"] = record.version
@@ -227,13 +287,13 @@ class JobCache:
         self._pods: dict[Key, dict[str, JobPod]] = {}
         self._ended: dict[Key, Record] = {}
         self._due: dict[Key, None] = {}
-        self._lists_missing = {"pods", "records"}
         self._is_stopping = False
         where = "/api/v1" if len(namespaces) != 1 else f"/api/v1/namespaces/{quote(next(iter(namespaces)), safe='')}"
-        metrics = Metrics()
-        pods = Resource(f"{where}/pods", JobPod, self._sync_pods, self._pod_seen, self._pod_gone)
-        records = Resource(f"{where}/configmaps", dict, self._sync_records, self._record_seen, self._record_gone)
+        metrics, config_maps = Metrics(), f"{where}/configmaps"
+        pods = mirrored(f"{where}/pods", JobPod, _pod_key, self._pod_keys, self._pod_seen, self._pod_gone)
+        records = mirrored(config_maps, dict, _record_key, lambda: self._records, self._record_seen, self._record_gone)
         self._reflectors: list[Reflector[Any]] = [Reflector(kube, pods, metrics), Reflector(kube, records, metrics)]
+        self._lists = [reflector.relist() for reflector in self._reflectors]
 
     def start(self) -> None:
         """Begin to follow."""
@@ -245,8 +305,9 @@ class JobCache:
         with self._changed:
             self._is_stopping = True
             self._changed.notify_all()
-        for reflector in self._reflectors:
+        for reflector, listed in zip(self._reflectors, self._lists, strict=True):
             reflector.stop()
+            listed.set()
 
     def join(self) -> None:
         """Wait for the end after `stop`."""
@@ -261,10 +322,13 @@ class JobCache:
     def take_due(self) -> list[Key] | None:
         """The jobs of which something has changed, waiting until there is one; None at a stop.
 
-        No job is due before all pods and records have been listed: a pod that is not known yet would count as gone.
+        No job is handled before all pods and records have been listed: a pod that is not known yet would count as gone.
         """
+        for listed in self._lists:
+            listed.wait()
         with self._changed:
-            self._changed.wait_for(lambda: self._is_stopping or bool(self._due and not self._lists_missing))
+            self._changed.notify_all()  # whoever waits for a job that is gone learns that all are known
+            self._changed.wait_for(lambda: self._is_stopping or bool(self._due))
             keys = list(self._due)
             self._due.clear()
             return None if self._is_stopping else keys
@@ -276,13 +340,11 @@ class JobCache:
 
     def record(self, key: Key) -> Record | None:
         """The record of a job, None if there is none."""
-        with self._changed:
-            return self._records.get(key)
+        return self._records.get(key)
 
     def is_gone(self, key: Key) -> bool:
         """True if a job has no record, as far as is known; one created since may come by the watch."""
-        with self._changed:
-            return not self._lists_missing and key not in self._records
+        return all(listed.is_set() for listed in self._lists) and key not in self._records
 
     def pods(self, record: Record) -> dict[str, TaskPod]:
         """The pods of a job, by name."""
@@ -292,88 +354,65 @@ class JobCache:
 
     def take_ended(self, key: Key) -> Record | None:
         """The record of a job that was deleted since this was asked for the last time."""
-        with self._changed:
-            return self._ended.pop(key, None)
+        return self._ended.pop(key, None)
 
     def put_ended(self, record: Record) -> None:
         """Have this answered by `take_ended` once more."""
-        with self._changed:
-            self._ended.setdefault((record.namespace, record.name), record)
+        self._ended.setdefault((record.namespace, record.name), record)
 
     def take(self, record: Record) -> None:
         """Take in a record that was just written, unless a later one is known."""
+        key = (record.namespace, record.name)
         with self._changed:
-            self._take_record(record)
-
-    def _sync_pods(self, pods: list[JobPod]) -> None:
-        with self._changed:
-            self._due.update(dict.fromkeys(self._pods))
-            self._pods = {}
-            for pod in pods:
-                self._take_pod(pod)
-            self._due.update(dict.fromkeys(self._pods))
-            self._lists_missing.discard("pods")
-            self._changed.notify_all()
-
-    def _pod_seen(self, pod: JobPod) -> None:
-        with self._changed:
-            key = self._take_pod(pod)
-            if key is not None:
+            known = self._records.get(key)
+            if known is None or known.uid != record.uid or is_older(known.version, record.version):
+                self._records[key] = record
                 self._note(key)
-
-    def _take_pod(self, pod: JobPod) -> Key | None:
-        name = (pod.metadata.labels or {}).get(JOB)
-        if name is None:
-            return None
-        key = (pod.metadata.namespace, name)
-        self._pods.setdefault(key, {})[pod.metadata.name] = pod
-        return key
-
-    def _pod_gone(self, pod: JobPod) -> None:
-        with self._changed:
-            key = (pod.metadata.namespace, (pod.metadata.labels or {}).get(JOB, ""))
-            pods = self._pods.get(key, {})
-            if pods.pop(pod.metadata.name, None) is not None:
-                self._note(key)
-                if not pods:
-                    del self._pods[key]
-
-    def _sync_records(self, config_maps: list[Manifest]) -> None:
-        with self._changed:
-            found = {(one.namespace, one.name): one for one in map(_record_in, config_maps) if one is not None}
-            for key, record in self._records.items():
-                if key not in found:
-                    self._ended[key] = record
-            self._due.update(dict.fromkeys([*self._records, *found]))
-            self._records = found
-            self._lists_missing.discard("records")
-            self._changed.notify_all()
 
     def _record_seen(self, config_map: Manifest) -> None:
-        record = _record_in(config_map)
-        if record is not None:
-            with self._changed:
-                self._take_record(record)
+        if (record := _record_in(config_map)) is not None:
+            self.take(record)
 
-    def _take_record(self, record: Record) -> None:
-        key = (record.namespace, record.name)
-        known = self._records.get(key)
-        if known is None or known.uid != record.uid or is_older(known.version, record.version):
-            self._records[key] = record
-            self._note(key)
-
-    def _record_gone(self, config_map: Manifest) -> None:
-        record = _record_in(config_map)
-        if record is not None:
-            with self._changed:
-                key = (record.namespace, record.name)
-                self._records.pop(key, None)
+    def _record_gone(self, key: Key) -> None:
+        with self._changed:
+            if (record := self._records.pop(key, None)) is not None:
                 self._ended[key] = record
                 self._note(key)
+
+    def _pod_keys(self) -> list[tuple[Key, str]]:
+        return [(key, name) for key, pods in self._pods.items() for name in pods]
+
+    def _pod_seen(self, pod: JobPod) -> None:
+        key, name = _pod_key(pod)
+        if key[1]:
+            with self._changed:
+                self._pods.setdefault(key, {})[name] = pod
+                self._note(key)
+
+    def _pod_gone(self, pod: tuple[Key, str]) -> None:
+        key, name = pod
+        with self._changed:
+            if self._pods.get(key, {}).pop(name, None) is not None:
+                self._note(key)
+                if not self._pods[key]:
+                    del self._pods[key]
 
     def _note(self, key: Key) -> None:
         self._due[key] = None
         self._changed.notify_all()
+
+
+def _pod_key(pod: JobPod) -> tuple[Key, str]:
+    """Namespace and job of a pod, "" for a pod of no job, and its name."""
+    metadata = pod.metadata
+    return (metadata.namespace, (metadata.labels or {}).get(JOB, "")), metadata.name
+
+
+def _record_key(config_map: Manifest) -> Key:
+    """Namespace and name of the job whose record a ConfigMap is; no name for another ConfigMap, as of a job's own."""
+    metadata = config_map["metadata"]
+    labels = metadata.get("labels") or {}
+    return metadata["namespace"], labels.get(JOB, "") if KIND in labels else ""
 
 
 def _record_in(config_map: Manifest) -> Record | None:

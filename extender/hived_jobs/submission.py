@@ -6,7 +6,7 @@ that controllers use; a template that names a gang itself keeps that and gets no
 
 import copy
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -14,9 +14,9 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec
-from hived_extender.jobs.annotations import PREFIX, SCHEDULING_SPEC
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER, priority_class_name
-from hived_extender.jobs.kinds import koordinator, table
+from hived_extender.jobs.kinds import koordinator, marks, table
 from hived_extender.jobs.kinds.description import NoObjects
 from hived_extender.jobs.kinds.own import TASK, TASK_MINIMUMS
 from hived_extender.jobs.wire import Pod
@@ -25,6 +25,26 @@ from hived_jobs.policies import NO_RULES, Rules
 
 Manifest = dict[str, Any]
 """A Kubernetes object as plain JSON values."""
+
+
+JOB_NAME = "jobName"
+"""Label of an OpenPAI job's pods and record: the name of the job."""
+
+USER_NAME = "userName"
+"""Label of an OpenPAI job's pods and record: whose job it is."""
+
+OF_USER = "~"
+"""Stands between user and job in the name by which OpenPAI tells jobs apart."""
+
+
+def full_name(user: str, name: str) -> str:
+    """The name by which OpenPAI tells jobs apart."""
+    return f"{user}{OF_USER}{name}"
+
+
+def called(name: str, labels: Mapping[str, str]) -> str:
+    """The name by which people call a job: its own, but the full name of an OpenPAI job, which has labels for it."""
+    return full_name(labels[USER_NAME], labels[JOB_NAME]) if JOB_NAME in labels and USER_NAME in labels else name
 
 
 class NoConfigurationError(UserError):
@@ -62,12 +82,16 @@ class PlannedJob:
     ----------
     pods : in the order in which they are created
     objects : what the pods find each other by (services, host files, keys); created before them
-    kind, name, namespace, virtual_cluster, document : of a job that somebody has to look after: its document, as JSON
-        has it, is kept in the cluster. Empty and None for plain pods, and all but the name for OpenPAI jobs; no virtual
-        cluster where pods have their own
+    kind, name, namespace, virtual_cluster, document : of a job that a controller has to follow: its document, as JSON
+        has it, is kept in the cluster. Empty and None for plain pods; no virtual cluster where pods have their own
+    labels : of its record, beside the usual ones
+    sizes : of its roles, where a configuration says them
+    names_user : its name has the user's in front, as another user has a job of the plain name
+    apart : makes the same job with the user in its name; None where the name is all that tells jobs apart
     rules : what to do when its pods end or go
     width : at most so many of the pods are unfinished at a time; None for all
-    is_suspended : no pod is created until somebody resumes the job
+    is_suspended : no pod is created until the job is resumed
+    is_object : the last of `objects` is the job itself, whose controller makes the pods
     """
 
     pods: Sequence[PlannedPod]
@@ -77,21 +101,43 @@ class PlannedJob:
     namespace: str = ""
     virtual_cluster: str = ""
     document: Manifest | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, "RoleSize"] = field(default_factory=dict)
+    names_user: bool = False
+    apart: Callable[[], "PlannedJob"] | None = None
     rules: Rules = NO_RULES
     width: int | None = None
     is_suspended: bool = False
+    is_object: bool = False
+
+    @property
+    def full_name(self) -> str:
+        """The name that no other job of its namespace has."""
+        return called(self.name, self.labels)
 
     def first_pods(self) -> Sequence[PlannedPod]:
-        """The pods to create now; none of a job that is suspended."""
-        return self.pods[: 0 if self.is_suspended else self.width]
+        """The pods that come first; none of a job that is suspended here, rather than in its object."""
+        return self.pods[: 0 if self.is_suspended and not self.is_object else self.width]
+
+    def own_pods(self) -> Sequence[PlannedPod]:
+        """The pods to create now; none where a controller makes them."""
+        return () if self.is_object else self.first_pods()
+
+
+class RoleSize(msgspec.Struct, frozen=True, rename="camel"):
+    """What a configuration makes of a role: the leaf cells of each pod, and whether it sees their devices."""
+
+    cells: int
+    sees_devices: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
     """The submitter's wishes; None leaves the decision to the file.
 
-    `cluster` is None when no configuration could be found: kinds that need it say so. `namespace` is for what
-    names none.
+    `cluster` is None when no configuration could be found: kinds that need it say so, unless a configuration has said
+    the `sizes` of their roles before. `namespace` is for what names none. A job that `names_user` has the user in the
+    names of its pods.
     """
 
     user: str
@@ -100,6 +146,8 @@ class Submission:
     scheduler_name: str | None = None
     cluster: ClusterSpec | None = None
     namespace: str = "default"
+    sizes: Mapping[str, RoleSize] = field(default_factory=dict)
+    names_user: bool = False
 
     def scheduler_for(self, virtual_cluster: str) -> str:
         """The scheduler that serves a virtual cluster: OpenPAI runs one kube-scheduler per VC."""
@@ -130,8 +178,15 @@ def scheduling_annotation(spec: Mapping[str, object]) -> dict[str, str]:
     return {SCHEDULING_SPEC: msgspec.json.encode(spec).decode()}
 
 
-JOB = PREFIX + "job"
+JOB = marks.SUBMITTED
 """Label of everything that a job consists of."""
+
+
+def name_user(metadata: Manifest, submission: Submission) -> None:
+    """Write onto a pod whose it is, unless it says so itself."""
+    annotations = metadata["annotations"]
+    if submission.user and not marks.user_said(metadata.get("labels") or {}, annotations):
+        annotations[marks.USER] = submission.user
 
 
 SCHEDULER = "hived"
@@ -209,9 +264,10 @@ class Job:
             },
             "name": name,
             "namespace": self.namespace,
-            "labels": {**(written.get("labels") or {}), **labels, JOB: self.name},
+            "labels": {**(written.get("labels") or {}), **labels, JOB: self.name, marks.SUBMITTED_KIND: self.kind},
             "annotations": {**(written.get("annotations") or {}), **said},
         }
+        name_user(metadata, self.submission)
         if role.restart_policy:
             spec["restartPolicy"] = role.restart_policy
         self.ask(metadata, spec)
@@ -364,15 +420,19 @@ def read_role(section: Section, name: str, replicas: int | None = 1, **more: Any
     Raises UserError if the template has no containers.
     """
     plain = section.plain("template")
-    try:
-        spec = msgspec.convert(plain, _Template).spec
-    except msgspec.ValidationError as error:
-        raise section.refuse("template", f"expected a pod template: {error}") from error
-    scheduler = spec.scheduler_name
-    if scheduler in _OTHER_SCHEDULERS:
-        section.warn("template", f"schedulerName {scheduler} would not be served by hived; another one takes its place")
+    check_template(section, plain, "template")
     count = section.whole("replicas", replicas, maximum=MAX_PODS) if replicas is not None else 1
     return Role(_label(name), count, plain, section, **more)
+
+
+def check_template(section: Section, template: Manifest, key: str = "") -> None:
+    """Warn of a scheduler that hived does not serve. Raises UserError unless it is a pod template with containers."""
+    try:
+        scheduler = msgspec.convert(template, _Template).spec.scheduler_name
+    except msgspec.ValidationError as error:
+        raise section.refuse(key, f"expected a pod template: {error}") from error
+    if scheduler in _OTHER_SCHEDULERS:
+        section.warn(key, f"schedulerName {scheduler} would not be served by hived; another one takes its place")
 
 
 def has_gang(roles: Iterable[Role]) -> bool:

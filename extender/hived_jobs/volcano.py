@@ -62,7 +62,7 @@ class Plugins:
             if "ssh-private-key" in options and "ssh-public-key" in options:
                 private, public = options["ssh-private-key"].encode(), options["ssh-public-key"].encode()
             else:
-                from hived_extender.deploy.certificates import ssh_key_pair  # noqa: PLC0415  # as in `mpi`
+                from hived_deploy.certificates import ssh_key_pair  # noqa: PLC0415  # as in `mpi`
 
                 private, public = ssh_key_pair()
             files = {"id_rsa": private, "id_rsa.pub": public, "authorized_keys": public, "config": _SSH_CONFIG.encode()}
@@ -186,8 +186,8 @@ _FRAMEWORKS: Mapping[str, _Framework] = {"pytorch": _pytorch, "tensorflow": _ten
 MAX_RETRIES = 3
 """Volcano's default of maxRetry."""
 
-_EVENTS = {event.value: event for event in Event}
-_ACTIONS = {action.value: action for action in Action if action is not Action.CLEAN_UP}
+_EVENTS = {event.value: event for event in Event if event is not Event.POD_SUCCEEDED}
+_ACTIONS = {action.value: action for action in Action if action not in (Action.CLEAN_UP, Action.FAIL_JOB)}
 _OTHER_EVENTS = ("PodPending", "PodRunning", "Unknown", "OutOfSync", "CommandIssued", "JobUpdated", "JobUnknown")
 _OTHER_ACTIONS = ("RestartPartition", "ResumeJob", "SyncJob", "EnqueueJob", "SyncQueue", "OpenQueue", "CloseQueue")
 
@@ -212,7 +212,7 @@ def plan_volcano_job(document: Document, submission: Submission) -> PlannedJob:
             partitionPolicy="a task's pods are not divided further",
         )
     spec.warn_unused(
-        ttlSecondsAfterFinished="finished pods stay until somebody deletes them",
+        ttlSecondsAfterFinished="finished pods stay until they are deleted",
         runningEstimate="pods run until they end",
         minSuccess="the job is complete when all its pods have succeeded, or a policy says so",
     )

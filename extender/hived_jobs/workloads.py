@@ -17,7 +17,7 @@ _INDEX = "batch.kubernetes.io/job-completion-index"
 _JOBSET = "jobset.sigs.k8s.io/"
 _JOB_UNUSED = {
     "activeDeadlineSeconds": "pods run until they end",
-    "ttlSecondsAfterFinished": "finished pods stay until somebody deletes them",
+    "ttlSecondsAfterFinished": "finished pods stay until they are deleted",
     "podFailurePolicy": "every failed pod is replaced, as often as backoffLimit says",
     "backoffLimitPerIndex": "backoffLimit counts for the whole job",
     "maxFailedIndexes": "backoffLimit counts for the whole job",
@@ -63,7 +63,7 @@ def plan_jobset(document: Document, submission: Submission) -> PlannedJob:
     """The pods of a JobSet. Raises UserError, with file, line and place."""
     job, spec = _begin(document, submission)
     spec.warn_unused(
-        ttlSecondsAfterFinished="finished pods stay until somebody deletes them",
+        ttlSecondsAfterFinished="finished pods stay until they are deleted",
         startupPolicy="all jobs start at once",
         coordinator="its label is not written",
         managedBy="there is no controller to name",

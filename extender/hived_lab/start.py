@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hived.values.errors import UserError
+from hived_config.document import read_text
 from hived_config.loader import Configuration
+from hived_config.openpai import cluster_id
 from hived_extender.groundwork import LOOPBACK
 from hived_extender.jobs.admission import Admission
 from hived_extender.jobs.bind_info import Prover
@@ -51,13 +53,15 @@ def start_embedded(
     has_webhook: bool = False,
     syncing: "NodeSyncing | None" = None,
     on_answering: Callable[[Embedded], None] = lambda running: None,
+    is_served_elsewhere: bool = False,
 ) -> Iterator[Embedded]:
     """A whole cluster in this process: API server, nodes, extender, scheduler, and a controller for jobs.
 
     Ready when entered, gone at the end. With `has_webhook` pods and jobs are changed when they are created, as the
     admission webhook does. Once `stop` is set it is entered at once, ready or not. The file gives its first
     configuration, which is kept in a ConfigMap from then on. `on_answering` is called as soon as API server and
-    extender answer; the extender may take a minute more to be ready.
+    extender answer; the extender may take a minute more to be ready. With `is_served_elsewhere` a WSGI server answers
+    for the extender, at `listen`.
     Raises UserError for a configuration, an address or a record directory that cannot be used.
     """
     first = file_origin(config_file)
@@ -68,9 +72,9 @@ def start_embedded(
         cluster.add_machines(configuration.cluster, configuration.rules)
 
     with cluster:
-        kube = KubeClient.connect(kubeconfig=str(cluster.hived_kubeconfig))
+        kube = cluster.connect(as_hived=True)
         with start_extender(
-            _published(first, kube),
+            _published(first, kube, config_file),
             kube,
             listen=listen,
             record_dir=record_dir,
@@ -79,7 +83,9 @@ def start_embedded(
             syncing=syncing,
             pace=PROMPT,
             prover=Prover([os.urandom(KEY_BYTES)]),
+            is_served_elsewhere=is_served_elsewhere,
         ) as extender:
+            extender.start()
             running = Embedded(cluster, extender)
             admission.beside_tree = partial(tree_warnings, extender.queues)
             on_answering(running)
@@ -104,10 +110,11 @@ def _cluster_of(configuration: Configuration, *, has_webhook: bool) -> tuple[Emb
     return cluster, admission
 
 
-def _published(first: Origin, kube: KubeClient) -> Origin:
-    """The same configuration, from a ConfigMap of the cluster."""
+def _published(first: Origin, kube: KubeClient, file: Path) -> Origin:
+    """The configuration of a file, from a ConfigMap of the cluster, which has the id that the file says."""
     store = ConfigMapStore(kube, CONFIG_MAP_NAMESPACE, CONFIG_MAP_NAME, Metrics())
-    store.create(Stored(first.version.text, (first.version,)))
+    named = cluster_id(read_text(file, str(file)), str(file))
+    store.create(Stored(first.version.text, (first.version,), named))
     return Origin(store, first.configuration, first.version)
 
 
@@ -116,7 +123,7 @@ def _at_work(running: Embedded) -> Iterator[None]:
     """With a scheduler, and a controller for jobs."""
     running.cluster.start_scheduler(running.extender.url)
     try:
-        with closing(KubeClient.connect(running.cluster.api_url)) as kube, JobController(kube):
+        with closing(running.cluster.connect()) as kube, JobController(kube):
             yield
     finally:
         running.cluster.stop_scheduler()

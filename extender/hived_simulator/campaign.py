@@ -158,10 +158,10 @@ class Campaign:
     def _end(self, policy: Policy, draw: int, loop: Loop) -> None:
         kept = self._kept
         found = outcomes(loop.tasks, [loop.cluster.best_level(task) for task in loop.tasks])
-        if policy.kind is Kind.PRIVATE:
+        if policy.kind == Kind.PRIVATE:
             kept.private = found
         against = None
-        if kept.private is not None and policy.kind is not Kind.PRIVATE:
+        if kept.private is not None and policy.kind != Kind.PRIVATE:
             against = Against(kept.private, list(excesses(found, kept.private)))
         rows = summaries(found, Measured(loop.promises, loop.usage, loop.measured_s), against)
         kept.totals.setdefault(policy.name, []).append(rows[0])

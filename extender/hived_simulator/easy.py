@@ -7,7 +7,7 @@ then. A job that declares no limit may run for ever, so the shadow time may be u
 the first one room beside it once all others have ended. Where that does not fit an empty cluster, as nodes have failed,
 all others go past it. A gang is packed: its largest pods first, each on the fullest node that has room.
 
-The rival of a cluster that is divided: it promises nothing to anybody, and loses nothing by division.
+The rival of a cluster that is divided: it makes no promise, and loses nothing by division.
 """
 
 from bisect import insort

@@ -14,15 +14,6 @@ ACROSS = "across"
 BoolArray: TypeAlias = NDArray[np.bool_]
 
 
-def promised_leaves(topology: Topology) -> dict[str, int]:
-    """Leaf cells of every virtual cluster, pinned ones included."""
-    arrays = topology.arrays
-    return {
-        name: sum(int(arrays.leaf_count[arrays.chain_level[cell]]) for cell in topology.preassigned[vc])
-        for vc, name in enumerate(topology.vc_names)
-    }
-
-
 def common_level(topology: Topology, leaves: IntArray) -> int:
     """The level of the lowest physical cell that holds all these leaves; one above the top if there is none.
 

@@ -1,7 +1,6 @@
-"""A cluster under hived: every answer is one of `hived.scheduler.handle`, the code that decides in production."""
+"""A cluster under hived: a scenario of the core, which decides as in production."""
 
 import heapq
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -9,20 +8,20 @@ from typing import NamedTuple
 from hived.cells.state import GroupState, State
 from hived.cells.topology import NO_CELL
 from hived.life.groups import without_place
-from hived.scheduler import handle, new_state
+from hived.scenario import Asked, Scenario
+from hived.scheduler import Fact, new_state
 from hived.values.decisions import Applied, Bind, Decision, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.events import (
-    Event,
     LeavesLost,
     NodeHealthChanged,
     Phase,
     PodAllocated,
     PodDeleted,
     PodProgressed,
-    ScheduleRequested,
 )
 from hived.values.specs import NO_TIMES, OPPORTUNISTIC_PRIORITY, BindInfo, ClusterSpec, PodRequest, Rules, WorkTimes
+from hived.virtual_time import Occupancy
 from hived_extender.machine.core import Placed, StateInputs, reservations
 from hived_extender.reconfiguration.successor import Successor
 from hived_simulator.clusters import Answer, Displaced, Leaving, Room, SimulatedCluster, Started, Waits
@@ -35,7 +34,6 @@ from hived_simulator.hardware import (
     idle_leaves,
     level_name,
     nodes_below,
-    promised_leaves,
     whole_cells,
 )
 from hived_simulator.tasks import Cause, Shape, Task, pod_of, pod_spec
@@ -58,19 +56,19 @@ def is_there(node: str, owned: Owned | None) -> bool:
     return owned is None or node in owned.nodes
 
 
-def make_healthy(state: State, owned: Owned | None) -> None:
-    """Tell a fresh state of all hardware that is there."""
-    for node in state.topology.node_names:
-        if is_there(node, owned):
-            handle(state, NodeHealthChanged(node, True))
-    tell_lacking(state, owned)
+def with_hardware(spec: ClusterSpec, owned: Owned | None) -> Scenario:
+    """An idle cluster with all hardware that is there."""
+    scenario = Scenario(new_state(spec))
+    nodes = scenario.state.topology.node_names
+    scenario.tell(NodeHealthChanged(node, True) for node in nodes if is_there(node, owned))
+    tell_lacking(scenario, owned)
+    return scenario
 
 
-def tell_lacking(state: State, owned: Owned | None) -> None:
-    """Tell a state of the devices that are not there, on nodes that are."""
-    if owned is not None:
-        for (node, leaf_type), devices in owned.lacking.items():
-            handle(state, LeavesLost(node, leaf_type, len(devices), devices))
+def tell_lacking(scenario: Scenario, owned: Owned | None) -> None:
+    """Tell of the devices that are not there, on nodes that are."""
+    lacking = {} if owned is None else owned.lacking
+    scenario.tell(LeavesLost(*place, len(devices), devices) for place, devices in lacking.items())
 
 
 class Saves:
@@ -116,63 +114,6 @@ class Saves:
             yield group
 
 
-class Occupancy:
-    """Leaf cells of guaranteed tasks, by virtual cluster and priority. A group counts once cells are reserved for it.
-
-    Victims on their way out do not count: their cells are those of the groups that reserve them.
-    """
-
-    def __init__(self) -> None:
-        self._by_vc: defaultdict[str, Counter[int]] = defaultdict(Counter)
-        self._counted: dict[str, tuple[str, int, int]] = {}
-        self._lent: list[str] = []
-        self._victims: dict[str, set[str]] = {}  # by the group that reserves their cells
-
-    def of(self, vc: str, priority: int) -> int:
-        """Leaf cells that tasks of at least this priority have. Cost O(priorities + victims)."""
-        count = sum(count for level, count in self._by_vc[vc].items() if level >= priority)
-        return count - self._leaving(vc, priority) if self._victims else count
-
-    def _leaving(self, vc: str, priority: int) -> int:
-        """The part of that which victims have."""
-        groups = set().union(*self._victims.values())
-        counted = (self._counted[group] for group in groups if group in self._counted)
-        return sum(count for owner, level, count in counted if owner == vc and level >= priority)
-
-    def reserve(self, task: Task, priority: int, victims: Iterable[str]) -> None:
-        """A task has cells of its virtual cluster from now on, which victims are about to leave."""
-        self.count(task, priority)
-        self._victims[task.group] = set(victims)
-
-    def count(self, task: Task, priority: int) -> None:
-        """A task has cells of its virtual cluster from now on, unless it runs opportunistically."""
-        self._victims.pop(task.group, None)
-        if task.group not in self._counted and priority != OPPORTUNISTIC_PRIORITY:
-            self._counted[task.group] = (task.vc, priority, task.shape.leaf_count)
-            self._by_vc[task.vc][priority] += task.shape.leaf_count
-
-    def uncount(self, group: str) -> bool:
-        """A group has none any more; returns whether it had some."""
-        self._victims.pop(group, None)
-        for victims in self._victims.values():
-            victims.discard(group)
-        if group not in self._counted:
-            return False
-        vc, priority, count = self._counted.pop(group)
-        self._by_vc[vc][priority] -= count
-        return True
-
-    def lend(self, groups: Iterable[str]) -> None:
-        """Groups go on as opportunistic ones."""
-        self._lent += [group for group in groups if self.uncount(group)]
-
-    def take_lent(self) -> tuple[str, ...]:
-        """The groups that do so since this was asked last."""
-        lent = tuple(self._lent)
-        self._lent.clear()
-        return lent
-
-
 class Holding(NamedTuple):
     """The pods of a task that has or reserves cells, and their places: () while it only reserves."""
 
@@ -210,22 +151,28 @@ class HivedCluster(SimulatedCluster):
 
     def __init__(self, spec: ClusterSpec, is_lazy: bool = False, owned: Owned | None = None) -> None:
         """Cost O(cells)."""
-        self.state = new_state(spec)
+        self.scenario = with_hardware(spec, owned)
         self._is_lazy = is_lazy
         self._owned = owned
         self._bad_nodes: set[str] = set()
         self._holdings: dict[str, Holding] = {}
         self._usage = Occupancy()
+        self._lent: list[str] = []  # groups that go on as opportunistic ones since `_take_lent`
         self._room = 0
         self._used_count = 0
-        self._empty: State | None = None
+        self._empty: Scenario | None = None
         self._refusals: dict[tuple[str, int, Shape], Waits | None] = {}
         self._now_s = 0.0
+        self._set_clock()
         self._saves = Saves()
         self._best: dict[Shape, int] = {}
-        make_healthy(self.state, owned)
-        self._promised = promised_leaves(self.state.topology)
+        self._promised = self.state.topology.promised_leaves()
         self._leaf_count = len(self.state.arrays.node_leaf)
+
+    @property
+    def state(self) -> State:
+        """The core's state."""
+        return self.scenario.state
 
     @property
     def spec(self) -> ClusterSpec:
@@ -235,7 +182,7 @@ class HivedCluster(SimulatedCluster):
         return self._room
 
     def pool(self, vc: str) -> str:
-        """Idle cells are for everybody."""
+        """Idle cells are for all."""
         return ""
 
     def promised(self, vc: str) -> int:
@@ -251,11 +198,10 @@ class HivedCluster(SimulatedCluster):
     def _refusal(self, task: Task) -> Waits | None:
         """The answer of a state on which no task runs, which stays so."""
         if self._empty is None:
-            self._empty = new_state(self.state.spec)
-            make_healthy(self._empty, self._owned)
+            self._empty = with_hardware(self.spec, self._owned)
         pod = pod_of(task, pod_spec(task, task.priority, is_lazy=False), 0)
         try:
-            decision = handle(self._empty, ScheduleRequested(pod))
+            decision = self._empty.ask(Asked(pod))
         except UserError as error:
             return Waits(Cause.REFUSED, str(error))
         return Waits(Cause.REFUSED, decision.reason) if isinstance(decision, Wait) else None
@@ -265,15 +211,20 @@ class HivedCluster(SimulatedCluster):
         wanted = task.shape.leaf_count
         if priority == OPPORTUNISTIC_PRIORITY:
             return Cause.NO_ROOM if self._used_count + wanted > self._leaf_count else None
-        return Cause.FULL if self._usage.of(task.vc, priority) + wanted > self.promised(task.vc) else None
+        return Cause.FULL if self._usage.count_used(task.vc, priority) + wanted > self.promised(task.vc) else None
 
     def tell_time(self, now_s: float) -> None:
         """Better rules choose victims by lost work, so the core hears of work that was saved since."""
         self._now_s = now_s
-        if self.state.spec.rules is Rules.BETTER:
+        self._set_clock()
+        if self.scenario.now_s is not None:
             for group in self._saves.due(now_s):
-                for pod in self._holdings[group].pods:
-                    self._handle(PodProgressed(pod, self._saves.times(group)))
+                times = self._saves.times(group)
+                self.scenario.tell(PodProgressed(pod, times) for pod in self._holdings[group].pods)
+
+    def _set_clock(self) -> None:
+        """Only better rules know the time."""
+        self.scenario.now_s = self._now_s if self.state.spec.rules is Rules.BETTER else None
 
     def ask(self, task: Task, priority: int) -> Answer:
         pod = pod_of(task, pod_spec(task, priority, self._is_lazy), 0)
@@ -293,8 +244,8 @@ class HivedCluster(SimulatedCluster):
         if isinstance(decision, Preempt):
             self._holdings[task.group] = Holding(task, (pod,))
             victims = {uid.rpartition("/")[0]: None for uids in decision.victims_by_node.values() for uid in uids}
-            self._usage.reserve(task, priority, victims)
-            return Leaving(tuple(victims), cancelled, self._usage.take_lent())
+            self._usage.add(task.group, task.vc, priority, task.shape.leaf_count, victims)
+            return Leaving(tuple(victims), cancelled, self._take_lent())
         assert isinstance(decision, Wait)
         self._forget(task.group)
         return Waits(self._cause(task, priority), decision.reason, cancelled)
@@ -307,24 +258,24 @@ class HivedCluster(SimulatedCluster):
         more: list[str] = []
         if asked is not None:
             pods[0], infos[0] = asked, decision.bind_info
-        times = self._saves.started(task, self._now_s) if self.state.spec.rules is Rules.BETTER else None
+        times = None if self.scenario.now_s is None else self._saves.started(task, self._now_s)
         for slot, (pod, info) in enumerate(zip(pods, infos, strict=True)):
-            more += self._handle(PodAllocated(pod, info, () if slot else decision.lazily_preempted, times)).cancelled
+            more += self._apply(PodAllocated(pod, info, () if slot else decision.lazily_preempted, times)).cancelled
         for name in more:
             self._forget(name)
         self._room += bool(more)
         self._holdings[task.group] = Holding(task, tuple(pods), tuple(infos))
-        self._usage.count(task, priority)
+        self._usage.add(task.group, task.vc, priority, task.shape.leaf_count)
         self._used_count += task.shape.leaf_count
         level = common_level(self.state.topology, self.state.groups[task.group].physical)
-        return Started(level, (*cancelled, *more), self._usage.take_lent())
+        return Started(level, (*cancelled, *more), self._take_lent())
 
     def _cause(self, task: Task, priority: int) -> Cause:
         lacking = self.lacks_room(task, priority)
         if lacking is not None or priority == OPPORTUNISTIC_PRIORITY:
             return lacking or Cause.NO_ROOM
         bad = bad_leaves_of(self.state, task.vc)
-        used = self._usage.of(task.vc, priority)
+        used = self._usage.count_used(task.vc, priority)
         return Cause.BAD if used + task.shape.leaf_count + bad > self.promised(task.vc) else Cause.FRAGMENTED
 
     def release(self, task: Task) -> tuple[str, ...]:
@@ -333,7 +284,7 @@ class HivedCluster(SimulatedCluster):
         if holding.infos:
             self._used_count -= configured_leaves(self.state, task.group)
         for pod in holding.pods:
-            cancelled += self._handle(PodDeleted(pod)).cancelled
+            cancelled += self._apply(PodDeleted(pod)).cancelled
         self._forget(task.group)
         self._room += 1
         return tuple(name for name in cancelled if name != task.group)
@@ -341,7 +292,7 @@ class HivedCluster(SimulatedCluster):
     def set_health(self, node: str, is_healthy: bool) -> None:
         (self._bad_nodes.discard if is_healthy else self._bad_nodes.add)(node)
         if is_there(node, self._owned):
-            self._handle(NodeHealthChanged(node, is_healthy))
+            self._apply(NodeHealthChanged(node, is_healthy))
             self._room += 1
 
     def groups_on(self, nodes: Sequence[str]) -> list[str]:
@@ -374,12 +325,13 @@ class HivedCluster(SimulatedCluster):
             evicted |= dict.fromkeys(lacking)
         for name in successor.lost:
             self._forget(name)
-        return Displaced(tuple(evicted), tuple(sorted(successor.lost)), self._usage.take_lent())
+        return Displaced(tuple(evicted), tuple(sorted(successor.lost)), self._take_lent())
 
     def _take_over(self, state: State) -> None:
-        self.state = state
-        tell_lacking(state, self._owned)
-        self._promised = promised_leaves(state.topology)
+        self.scenario.state = state
+        self._set_clock()
+        tell_lacking(self.scenario, self._owned)
+        self._promised = state.topology.promised_leaves()
         self._leaf_count = len(state.arrays.node_leaf)
         self._used_count = sum(
             configured_leaves(self.state, name) for name, held in self._holdings.items() if held.infos
@@ -388,7 +340,7 @@ class HivedCluster(SimulatedCluster):
         self._refusals.clear()
         self._best.clear()
         self._room += 1
-        self._usage.lend(self._without_place())
+        self._lend(self._without_place())
 
     def _without_place(self) -> list[str]:
         return [name for name in self._holdings if not has_place(self.state, name)]
@@ -419,22 +371,29 @@ class HivedCluster(SimulatedCluster):
 
     def _decide(self, task: Task, pod: PodRequest, phase: Phase) -> Decision:
         """Where a task can run, by its first pod; if others have to leave, its cells are reserved."""
-        now_s = self._now_s if self.state.spec.rules is Rules.BETTER else None
-        decision = self._handle(ScheduleRequested(pod, phase, now_s=now_s))
+        decision = self.scenario.ask(Asked(pod), phase)
         if isinstance(decision, Preempt) and phase is Phase.FILTERING:
-            decision = self._handle(ScheduleRequested(pod, Phase.PREEMPTING, now_s=now_s))
+            decision = self.scenario.ask(Asked(pod), Phase.PREEMPTING)
+        if isinstance(decision, Preempt):
+            self._lend(decision.lazily_preempted)
         return decision
 
-    def _handle(self, event: Event) -> Decision:
-        decision = handle(self.state, event)
-        if isinstance(decision, Applied | Preempt):
-            self._usage.lend(decision.lazily_preempted)
-        return decision
+    def _apply(self, fact: PodAllocated | Fact) -> Applied:
+        applied = self.scenario.apply(fact)
+        self._lend(applied.lazily_preempted)
+        return applied
+
+    def _lend(self, groups: Iterable[str]) -> None:
+        self._lent += [group for group in groups if self._usage.remove(group)]
+
+    def _take_lent(self) -> tuple[str, ...]:
+        lent, self._lent = tuple(self._lent), []
+        return lent
 
     def _forget(self, group: str) -> None:
         self._holdings.pop(group, None)
         self._saves.ended(group)
-        self._usage.uncount(group)
+        self._usage.remove(group)
 
 
 def _placed(task: Task, priority: int, is_lazy: bool, decision: Bind) -> tuple[list[PodRequest], list[BindInfo]]:

@@ -7,10 +7,10 @@ before the cluster's `room` grows. Lists are heaps from which tasks are taken la
 any more, or wait anew, are skipped.
 """
 
-import heapq
 from collections.abc import Iterator, Sequence
 
 from hived.values.specs import OPPORTUNISTIC_PRIORITY
+from hived.virtual_time import Heap, Lineup
 from hived_simulator.clusters import SimulatedCluster
 from hived_simulator.tasks import Phase, Shape, Task
 
@@ -21,91 +21,29 @@ Kind = tuple[int, Shape]
 """Priority and shape of tasks that are refused together."""
 
 
-class Heap:
-    """Waiting tasks, the next one first."""
+class Waiting:
+    """Tells entries of tasks that wait from those of tasks that do not any more, or wait anew."""
 
-    def __init__(self) -> None:
-        self._entries: list[Entry] = []
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self._tasks = tasks
 
-    def add(self, entry: Entry) -> None:
-        """A task waits here from now on. Cost O(log entries)."""
-        heapq.heappush(self._entries, entry)
-
-    def first(self, tasks: Sequence[Task]) -> Entry | None:
-        """The entry of the next task; None if no task waits."""
-        entries = self._entries
-        while entries:
-            _, _, ticket, number = entries[0]
-            task = tasks[number]
-            if task.ticket == ticket and task.phase is Phase.WAITING:
-                return entries[0]
-            heapq.heappop(entries)
-        return None
+    def __call__(self, entry: Entry) -> bool:
+        """True if the task of an entry waits by it."""
+        task = self._tasks[entry[3]]
+        return task.ticket == entry[2] and task.phase is Phase.WAITING
 
 
-class Kinds:
-    """Waiting tasks by kind, of which kinds that were refused are passed over.
+class Kinds(Lineup[Entry]):
+    """Waiting tasks by kind; those that were refused are tried again once the cluster's room has grown."""
 
-    `_open` is a heap of the heads of kinds that may be tried while the room is `_room`; it has one entry of each that
-    counts, which is `_head[kind]`.
-    """
+    _room = -1
 
-    def __init__(self) -> None:
-        self._heaps: dict[Kind, Heap] = {}
-        self._refused: dict[Kind, int] = {}
-        self._open: list[tuple[Entry, Kind]] = []
-        self._head: dict[Kind, Entry] = {}
-        self._room = -1
-
-    def add(self, kind: Kind, entry: Entry) -> None:
-        """A task waits here from now on. Cost O(log entries)."""
-        self._heaps.setdefault(kind, Heap()).add(entry)
-        if self._refused.get(kind) != self._room and (kind not in self._head or entry < self._head[kind]):
-            self._show(kind, entry)
-
-    def _show(self, kind: Kind, entry: Entry) -> None:
-        self._head[kind] = entry
-        heapq.heappush(self._open, (entry, kind))
-
-    def refuse(self, kind: Kind, room: int) -> None:
-        """Try no task of this kind while there is this room."""
-        self._refused[kind] = room
-
-    def first(self, tasks: Sequence[Task], room: int) -> Task | None:
-        """The task of the first rank that may be tried; None if there is none.
-
-        Cost O(kinds) when the room has changed, else O(log kinds).
-        """
+    def look(self, room: int) -> "Kinds":
+        """The same, as the room is so large now."""
         if room != self._room:
-            self._look_anew(tasks, room)
-        while self._open:
-            entry, kind = self._open[0]
-            if entry == self._head.get(kind):
-                if self._refused.get(kind) == room:
-                    del self._head[kind]
-                elif (head := self._heaps[kind].first(tasks)) == entry:
-                    return tasks[entry[-1]]
-                else:
-                    self._replace(kind, head)
-            heapq.heappop(self._open)
-        return None
-
-    def _replace(self, kind: Kind, head: Entry | None) -> None:
-        """The head of a kind does not wait any more; no other comes before it, as one would be shown."""
-        del self._head[kind]
-        if head is None:
-            del self._heaps[kind]
-        else:
-            self._show(kind, head)
-
-    def _look_anew(self, tasks: Sequence[Task], room: int) -> None:
-        self._room = room
-        self._refused = {kind: at for kind, at in self._refused.items() if at == room}
-        heads = {kind: heap.first(tasks) for kind, heap in self._heaps.items()}
-        self._heaps = {kind: heap for kind, heap in self._heaps.items() if heads[kind] is not None}
-        self._head = {kind: head for kind, head in heads.items() if head is not None and kind not in self._refused}
-        self._open = [(head, kind) for kind, head in self._head.items()]
-        heapq.heapify(self._open)
+            self._room = room
+            self.reopen()
+        return self
 
 
 class Lanes:
@@ -115,11 +53,12 @@ class Lanes:
         self, tasks: Sequence[Task], cluster: SimulatedCluster, has_backfill: bool, lends_over_quota: bool
     ) -> None:
         self._tasks = tasks
+        self._is_waiting = Waiting(tasks)
         self._cluster = cluster
         self._has_backfill = has_backfill
         self._lends_over_quota = lends_over_quota
-        self._lanes: dict[str, Heap] = {}
-        self._refused: dict[str, tuple[Kind, int]] = {}  # by virtual cluster: its head that was refused, at which room
+        self._lanes: dict[str, Heap[Entry]] = {}
+        self._refused: dict[str, tuple[Task, int]] = {}  # by virtual cluster: its head that was refused, at which room
         self._kinds: dict[str, Kinds] = {}
         self._pools: dict[str, Kinds] = {}
         self._vc_of_pool: dict[str, str] = {}
@@ -132,9 +71,9 @@ class Lanes:
         entry = (*task.rank, task.ticket, number)
         if not task.is_opportunistic and is_guaranteed:
             if self._has_backfill:
-                self._kinds.setdefault(task.vc, Kinds()).add((task.priority, task.shape), entry)
+                self._kinds.setdefault(task.vc, Kinds(self._is_waiting)).add((task.priority, task.shape), entry)
             else:
-                self._lanes.setdefault(task.vc, Heap()).add(entry)
+                self._lanes.setdefault(task.vc, Heap(self._is_waiting)).add(entry)
         if task.is_opportunistic or (self._lends_over_quota and borrows):
             self.may_borrow(task, number)
 
@@ -143,17 +82,17 @@ class Lanes:
         entry = (*task.rank, task.ticket, number)
         pool = self._cluster.pool(task.vc)
         self._vc_of_pool[pool] = task.vc
-        self._pools.setdefault(pool, Kinds()).add((OPPORTUNISTIC_PRIORITY, task.shape), entry)
+        self._pools.setdefault(pool, Kinds(self._is_waiting)).add((OPPORTUNISTIC_PRIORITY, task.shape), entry)
 
     def refuse(self, task: Task, priority: int) -> None:
         """Try no task of this shape before there is more room."""
         kind, room = (priority, task.shape), self._cluster.room(task.vc)
         if priority == OPPORTUNISTIC_PRIORITY:
-            self._pools[self._cluster.pool(task.vc)].refuse(kind, room)
+            self._pools[self._cluster.pool(task.vc)].look(room).refuse(kind)
         elif self._has_backfill:
-            self._kinds[task.vc].refuse(kind, room)
+            self._kinds[task.vc].look(room).refuse(kind)
         else:
-            self._refused[task.vc] = kind, room
+            self._refused[task.vc] = task, room
 
     def next_guaranteed(self) -> Task | None:
         """The task to be tried next in its lane: of all lanes the one of the first rank."""
@@ -162,14 +101,15 @@ class Lanes:
 
     def _passing(self) -> Iterator[Task]:
         for vc, kinds in self._kinds.items():
-            if (task := kinds.first(self._tasks, self._cluster.room(vc))) is not None:
-                yield task
+            if (entry := kinds.look(self._cluster.room(vc)).first()) is not None:
+                yield self._tasks[entry[-1]]
 
     def _heads(self) -> Iterator[Task]:
         for vc, lane in self._lanes.items():
-            if (entry := lane.first(self._tasks)) is not None:
-                task = self._tasks[entry[-1]]
-                if self._refused.get(vc) != ((task.priority, task.shape), self._cluster.room(vc)):
+            if (entry := lane.first()) is not None:
+                task, room = self._tasks[entry[-1]], self._cluster.room(vc)
+                refused, refused_at = self._refused.get(vc, (None, room))
+                if refused is None or refused_at != room or not _are_alike(task, refused):
                     yield task
 
     def next_opportunistic(self) -> Task | None:
@@ -179,9 +119,15 @@ class Lanes:
 
     def _idle(self, pool: str, kinds: Kinds) -> Task | None:
         """The first task of a pool for which there may be room: the cells in use grow less only when `room` grows."""
-        room = self._cluster.room(self._vc_of_pool[pool])
-        while (task := kinds.first(self._tasks, room)) is not None:
+        kinds.look(self._cluster.room(self._vc_of_pool[pool]))
+        while (entry := kinds.first()) is not None:
+            task = self._tasks[entry[-1]]
             if self._cluster.lacks_room(task, OPPORTUNISTIC_PRIORITY) is None:
                 return task
-            kinds.refuse((OPPORTUNISTIC_PRIORITY, task.shape), room)
+            kinds.refuse((OPPORTUNISTIC_PRIORITY, task.shape))
         return None
+
+
+def _are_alike(task: Task, other: Task) -> bool:
+    """True if two tasks of a virtual cluster get the same answers."""
+    return task is other or (task.priority == other.priority and task.shape == other.shape)

@@ -4,13 +4,13 @@ Of one moment, tasks end first, then victims leave, then the cluster changes, th
 tasks are tried, guaranteed ones before opportunistic ones, until all that are left were refused.
 """
 
-import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
 from hived.values.specs import OPPORTUNISTIC_PRIORITY
+from hived.virtual_time import Agenda, Entry
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Answer, Leaving, SimulatedCluster, Started, Waits
 from hived_simulator.lanes import Lanes
@@ -19,7 +19,7 @@ from hived_simulator.tasks import Cause, Phase, Task
 
 
 class Kind(IntEnum):
-    """Kinds of events. Of one moment, lower numbers come first: cells come free before anybody asks for them."""
+    """Kinds of events. Of one moment, lower numbers come first: cells come free before they are asked for."""
 
     END = 0  # of a task's run
     LEAVE = 1  # victims, at the end of their grace
@@ -27,42 +27,6 @@ class Kind(IntEnum):
     SUBMIT = 3
     TURN = 4  # of queues, although nothing else happens
     BORROW = 5  # a task that was evicted from idle cells of others may take some again
-
-
-class Entry(NamedTuple):
-    """One event. `run` tells an end that is out of date: of a run that an eviction has ended."""
-
-    at_s: float
-    kind: Kind
-    number: int  # of the task in order of places, or of the change
-    run: int
-
-
-class Agenda:
-    """A heap of entries; entries of one moment, kind and number are in order of `run`."""
-
-    def __init__(self) -> None:
-        self._heap: list[Entry] = []
-
-    def add(self, at_s: float, kind: Kind, number: int, run: int = 0) -> None:
-        """Something is going to happen. Cost O(log entries)."""
-        heapq.heappush(self._heap, Entry(at_s, kind, number, run))
-
-    def __len__(self) -> int:
-        return len(self._heap)
-
-    @property
-    def next_s(self) -> float:
-        """When the next entry is due. IndexError if there is none."""
-        return self._heap[0].at_s
-
-    def due(self) -> list[Entry]:
-        """Take out everything that is due next: all entries of one moment, in their order."""
-        now_s = self._heap[0].at_s
-        found = []
-        while self._heap and self._heap[0].at_s == now_s:
-            found.append(heapq.heappop(self._heap))
-        return found
 
 
 @dataclass(slots=True)
@@ -203,7 +167,7 @@ class Loop:
     def step(self) -> None:
         """Go on to the next moment at which something happens."""
         self.series.catch_up(self.agenda.next_s, self.now, self.cluster)
-        due = self.agenda.due()
+        due = self.agenda.pop_next()
         self.now.at_s = due[0].at_s
         self.cluster.tell_time(self.now.at_s)
         for entry in due:
@@ -385,7 +349,7 @@ class Loop:
         self.promises.append(Promises(self.now.at_s, self.cluster.measure().leaf_count, promised))
 
     def _lend(self, groups: Sequence[str]) -> None:
-        """Let groups go on as opportunistic ones: they have lost the cells of their virtual cluster."""
+        """Turn groups into opportunistic ones: they have lost the cells of their virtual cluster."""
         for name in groups:
             task = self.tasks[self._number[name]]
             if task.lend(self.now.at_s):

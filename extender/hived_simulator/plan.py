@@ -14,7 +14,6 @@ from hived.cells.layout import build_topology
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.loader import load_cluster
-from hived_extender.queues.policies import Policy as QueuePolicy
 from hived_simulator.changes import Change, parse_changes
 from hived_simulator.clusters import SimulatedCluster
 from hived_simulator.easy import EasyCluster, EasyLoop
@@ -36,16 +35,13 @@ FORMAT = "hived-simulation/1"
 
 
 class Kind(StrEnum):
-    """Kinds of schedulers."""
+    """Kinds of schedulers, beside those with queues, which are named in `queued.NAMES`."""
 
     PRIVATE = "private"
     HIVED = "hived"
     QUOTA_BEST_FIT = "quota-bestfit"
     QUOTA_SPREAD = "quota-spread"
     EASY = "easy"
-    QUEUE = "queue"
-    QUEUE_PRIORITY = "queue-priority"
-    QUEUE_BLOCK = "queue-block"
 
 
 BASELINES = (Kind.PRIVATE, Kind.QUOTA_BEST_FIT, Kind.QUOTA_SPREAD, Kind.EASY)
@@ -99,10 +95,13 @@ class Input(msgspec.Struct, frozen=True):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """A scheduler that the trace runs on. `checkpoint_s`: of its jobs; None as for all policies."""
+    """A scheduler that the trace runs on, of a `Kind` or a name of `queued.NAMES`.
+
+    `checkpoint_s`: of its jobs; None as for all policies.
+    """
 
     name: str
-    kind: Kind
+    kind: str
     configuration: Input
     rules: int
     has_backfill: bool
@@ -139,15 +138,15 @@ class Plan(msgspec.Struct, frozen=True):
     def cluster(self, policy: Policy) -> SimulatedCluster:
         """A fresh, idle cluster under a policy."""
         spec = self.specs[policy.name]
-        if policy.kind is Kind.PRIVATE:
+        if policy.kind == Kind.PRIVATE:
             return PrivateClusters(spec, self.options.is_lazy)
-        if policy.kind is Kind.HIVED:
+        if policy.kind == Kind.HIVED:
             return HivedCluster(spec, self.options.is_lazy)
-        if policy.kind.value in QUEUES:
+        if policy.kind in QUEUES:
             return QueuedCluster(spec)
-        if policy.kind is Kind.EASY:
+        if policy.kind == Kind.EASY:
             return EasyCluster(spec)
-        return QuotaCluster(spec, spreads=policy.kind is Kind.QUOTA_SPREAD)
+        return QuotaCluster(spec, spreads=policy.kind == Kind.QUOTA_SPREAD)
 
     def loop(self, policy: Policy, trace: Trace) -> Loop:
         """A run of a trace under a policy, at its beginning."""
@@ -155,7 +154,7 @@ class Plan(msgspec.Struct, frozen=True):
         options = self.options
         if isinstance(cluster, QueuedCluster):
             queueing = Queueing(
-                QUEUES[policy.kind.value], policy.over_quota is OverQuota.OPPORTUNISTIC, options.limit_factor,
+                QUEUES[policy.kind], policy.over_quota is OverQuota.OPPORTUNISTIC, options.limit_factor,
                 options.unlimited_share, options.seed,
             )  # fmt: skip
             return QueuedLoop(cluster, tasks, self.changes, queueing, options.grace_s, options.every_s)
@@ -169,7 +168,7 @@ class Plan(msgspec.Struct, frozen=True):
     @property
     def has_queues(self) -> bool:
         """True if jobs wait in queues under any policy."""
-        return any(policy.kind.value in QUEUES for policy in self.policies)
+        return any(policy.kind in QUEUES for policy in self.policies)
 
     def manner(self, policy: Policy) -> Manner:
         """How a policy queues and evicts tasks."""
@@ -247,7 +246,7 @@ def _check_cells(changes: Sequence[Change], spec: ClusterSpec, policy: str) -> N
 
 def _check_queued(changes: Sequence[Change], policies: Sequence[Policy]) -> None:
     """Queues of a simulation know changes of health alone."""
-    queued = [policy.name for policy in policies if policy.kind.value in QUEUES or policy.kind is Kind.EASY]
+    queued = [policy.name for policy in policies if policy.kind in QUEUES or policy.kind == Kind.EASY]
     for change in changes:
         if queued and not change.cells:
             expected = "expected fail, drain, cordon or heal, or no policy with queues"
@@ -261,7 +260,7 @@ def _policies(spec: ClusterSpec, main: Input, options: Options) -> tuple[tuple[P
         policy, own = _against(text, main, spec, options, specs)
         policies.append(policy)
         specs[policy.name] = own
-    policies.sort(key=lambda policy: policy.kind is not Kind.PRIVATE)
+    policies.sort(key=lambda policy: policy.kind != Kind.PRIVATE)
     return tuple(policies), specs
 
 
@@ -282,9 +281,9 @@ def _against(
     return _policy(_free_name(Path(text), taken), Kind.HIVED, configuration, own, options), own
 
 
-def _policy(name: str, kind: Kind, configuration: Input, spec: ClusterSpec, options: Options) -> Policy:
-    over_quota = options.over_quota if kind is Kind.HIVED else OverQuota.WAIT
-    has_backfill = options.has_backfill or kind is Kind.EASY
+def _policy(name: str, kind: str, configuration: Input, spec: ClusterSpec, options: Options) -> Policy:
+    over_quota = options.over_quota if kind == Kind.HIVED else OverQuota.WAIT
+    has_backfill = options.has_backfill or kind == Kind.EASY
     return Policy(name, kind, configuration, int(spec.rules), has_backfill, over_quota)
 
 
@@ -298,9 +297,9 @@ def _lending(text: str, main: Input, spec: ClusterSpec, options: Options) -> Pol
 
 def _queued(text: str, main: Input, spec: ClusterSpec, options: Options) -> Policy:
     name, served, borrows = queueing_named(text)
-    policy = _policy(text.replace(":", "-"), Kind(name), main, spec, options)
+    policy = _policy(text.replace(":", "-"), name, main, spec, options)
     over_quota = OverQuota.OPPORTUNISTIC if borrows else OverQuota.WAIT
-    return replace(policy, has_backfill=served is not QueuePolicy.BLOCK, over_quota=over_quota)
+    return replace(policy, has_backfill=not served.row.blocks, over_quota=over_quota)
 
 
 def _free_name(path: Path, taken: dict[str, ClusterSpec]) -> str:

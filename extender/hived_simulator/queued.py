@@ -15,12 +15,11 @@ import numpy as np
 from hived.cells.state import State
 from hived.life.groups import bind_info_of_slot, virtual_leaves
 from hived.scenario import Asked
-from hived.scheduler import handle
 from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
-from hived.values.events import GroupsUpgraded, ScheduleRequested
+from hived.values.events import GroupsUpgraded
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
-from hived.values.specs import Rules as CoreRules
+from hived.virtual_time import Entry
 from hived_extender.machine.claims import Afterwards, Claim, Stage
 from hived_extender.queues.policies import THROTTLE_S, QueueRules, Rules
 from hived_extender.queues.policies import Policy as QueuePolicy
@@ -31,18 +30,14 @@ from hived_extender.queues.units import Order, Start, Stop, Unit, Upgrade
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import Started
 from hived_simulator.hived_cluster import HivedCluster, Holding
-from hived_simulator.loop import Entry, Kind, Loop, Manner
+from hived_simulator.loop import Kind, Loop, Manner
 from hived_simulator.results import Usage
 from hived_simulator.tasks import NEVER, Cause, Phase, Task, pod_of, pod_spec
 
 ALONE = "alone"
 """`queue:alone`: no job borrows."""
 
-NAMES = {
-    "queue": QueuePolicy.HIVED,
-    "queue-priority": QueuePolicy.PRIORITY,
-    "queue-block": QueuePolicy.BLOCK,
-}
+NAMES = {"-".join(("queue", each.lower())) if each is not QueuePolicy.HIVED else "queue": each for each in QueuePolicy}
 
 _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86400.0
 LIMITS_S = (
@@ -59,7 +54,7 @@ class Queueing(msgspec.Struct, frozen=True):
     Attributes
     ----------
     policy : as in the key `queue` of a virtual cluster
-    borrows : may jobs run ahead, on idle cells
+    borrows : may jobs borrow idle cells before their turn
     limit_factor : a job's declared limit as a multiple of its duration, before it is rounded up; 0: no limits
     unlimited_share : the share of jobs that declare none, drawn by `seed`
     """
@@ -130,9 +125,8 @@ class QueuedCluster(HivedCluster):
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
         """Cost: a search; with claims, two copies of the state more."""
         asked, task = self._asked(ask), self._tasks[ask.unit.key]
-        event = ScheduleRequested(asked.pod, now_s=self._known_s, own=asked.own)
         try:
-            found = handle(self.state, event)
+            found = self.scenario.ask(asked)
         except UserError as error:
             return Wait(str(error))
         if not isinstance(found, Bind):
@@ -145,7 +139,7 @@ class QueuedCluster(HivedCluster):
 
     def _spares(self, asked: Asked, claims: Sequence[Claim]) -> bool:
         """True if the claims still get their cells if this request gets some now."""
-        present = _Present(self.state, self._known_s)
+        present = _Present(self.state, self.scenario.now_s)
         beside, alone = Stage().met(present, [Claim(asked, ()), *claims]), Stage().met(present, claims)
         return beside == [0, *(number + 1 for number in alone)]
 
@@ -155,27 +149,23 @@ class QueuedCluster(HivedCluster):
         held, priority = self._holdings[task.group], task.priority
         pods = tuple(replace(pod, spec=replace(pod.spec, priority=priority)) for pod in held.pods)
         try:
-            handle(self.state, GroupsUpgraded(pods, np.array(ask.own, np.int32)))
+            self.scenario.tell([GroupsUpgraded(pods, np.array(ask.own, np.int32))])
         except UserError:
             return None
         group = self.state.groups[pods[0].spec.group.name]
         infos = tuple(bind_info_of_slot(self.state, group, slot) for slot in range(len(pods)))
         self._holdings[task.group] = Holding(task, pods, infos)
-        self._usage.uncount(task.group)
-        self._usage.count(task, priority)
+        self._usage.remove(task.group)
+        self._usage.add(task.group, task.vc, priority, task.shape.leaf_count)
         return virtual_leaves(self.state, group.name)
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
         """Every group has a unit. Cost: a copy of the state, and O(victims) searches."""
-        present = _Present(self.state, self._known_s)
+        present = _Present(self.state, self.scenario.now_s)
         afterwards = Afterwards(Stage(), present, self._claims(pending), self._pods_of(pending.leaving))
         asked, keys = self._asked(ask), [key for key in candidates if self._pods_of([key])]
         found = afterwards.least_leaving(asked, {key: self._pods_of([key]) for key in keys})
         return None if found is None else Victims(tuple(found))
-
-    @property
-    def _known_s(self) -> float | None:
-        return self._now_s if self.state.spec.rules is CoreRules.BETTER else None
 
     def _asked(self, ask: Ask) -> Asked:
         task = self._tasks[ask.unit.key]
@@ -248,8 +238,7 @@ class QueuedLoop(Loop):
 
     def _change(self, change: Change) -> None:
         for cell in change.cells:
-            for node in self.cluster.nodes_of(cell):
-                self._queues.health(node, change.act is Act.HEAL)
+            self._queues.health(dict.fromkeys(self.cluster.nodes_of(cell), change.act is Act.HEAL))
         super()._change(change)
 
     def _try_waiting(self) -> None:
@@ -263,9 +252,9 @@ class QueuedLoop(Loop):
         if isinstance(order, Start):
             task = self._tasks_of[order.key]
             priority = OPPORTUNISTIC_PRIORITY if order.is_borrowed else task.priority
-            due_s = self._queues.due(order.key)
-            if due_s is not None and task.first_s == NEVER:
-                self.late_s[task.group] = self.now.at_s - due_s
+            entitled_s = self._queues.entitled_since(order.key)
+            if entitled_s is not None and task.first_s == NEVER:
+                self.late_s[task.group] = self.now.at_s - entitled_s
             self._start(task, priority, self.cluster.started.pop(order.key))
         elif isinstance(order, Upgrade):
             self._upgrade(self._tasks_of[order.key])
@@ -286,7 +275,7 @@ class QueuedLoop(Loop):
     def _wake(self, *, has_moved: bool) -> None:
         """Have another turn when a task ends in its own schedule, or a blocked queue may try again."""
         times = [] if (end_s := self._queues.next_own_end_s()) is None else [end_s]
-        if self._queueing.policy is QueuePolicy.BLOCK and self._queueing.borrows and has_moved:
+        if self._queueing.policy.row.blocks and self._queueing.borrows and has_moved:
             times.append(self.now.at_s + THROTTLE_S)
         wake_s = min(times, default=-1.0)
         if wake_s > self.now.at_s and wake_s != self._wake_s:

@@ -16,7 +16,7 @@ from hived.cells.layout import build_topology
 from hived.cells.topology import LongArray, Topology
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_simulator.clusters import Answer, Configured, Displaced, Leaving, Room, Started, Waits
-from hived_simulator.hardware import best_level, common_level, promised_leaves
+from hived_simulator.hardware import best_level, common_level
 from hived_simulator.tasks import Cause, Shape, Task
 
 Seats = tuple[tuple[int, int, int], ...]
@@ -155,7 +155,7 @@ class QuotaCluster(Configured):
 
     def _read(self) -> None:
         self._types = nodes_by_type(self._topology)
-        self._promised = promised_leaves(self._topology)
+        self._promised = self._topology.promised_leaves()
         self._leaf_count = sum(int(nodes.size.sum()) for nodes in self._types.values())
         self._possible.clear()
 

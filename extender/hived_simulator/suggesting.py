@@ -517,7 +517,7 @@ def _told_step(sizes: Sizes, table: Table, step: Step) -> str:
     what = f"{step.number} {sizes.path(step.place)}"
     gains = _told_delay(sizes, table, step.target)
     if not step.source:
-        return f"{step.target} gets {what} that nobody is promised: {gains}."
+        return f"{step.target} gets {what} that is promised to none: {gains}."
     return f"{step.target} gets {what} of {step.source}: {gains}, and {_told_delay(sizes, table, step.source)}."
 
 

@@ -8,7 +8,6 @@ import msgspec
 from hived.cells.layout import build_topology
 from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec
-from hived_simulator.hardware import promised_leaves
 from hived_simulator.traces.jobs import Trace
 
 AUTO = "auto"
@@ -69,7 +68,7 @@ def _by_size(trace: Trace, spec: ClusterSpec, option: str) -> dict[str, str]:
     work: Counter[str] = Counter()
     for job in trace.jobs:
         work[job.tenant] += int(job.leaf_count * job.duration_s)
-    promised = promised_leaves(build_topology(spec))
+    promised = build_topology(spec).promised_leaves()
     vcs = sorted((vc for vc in promised if promised[vc]), key=lambda vc: (-promised[vc], vc))
     if not vcs:
         raise UserError(f"{option} auto: the configuration has no virtual cluster with cells")

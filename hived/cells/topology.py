@@ -219,6 +219,14 @@ class Topology:
         """The type name of a cell."""
         return self.chain_of(cell).types[int(self.arrays.level[cell]) - 1]
 
+    def promised_leaves(self) -> dict[str, int]:
+        """Leaf cells of every virtual cluster, pinned ones included. Cost O(preassigned cells)."""
+        arrays = self.arrays
+        return {
+            name: int(arrays.leaf_count[arrays.chain_level[np.array(self.preassigned[vc], np.int32)]].sum())
+            for vc, name in enumerate(self.vc_names)
+        }
+
     def children(self, cell: int) -> range:
         """The children of a cell; empty for leaves."""
         arrays = self.arrays

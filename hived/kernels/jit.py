@@ -31,7 +31,7 @@ from hived.kernels.linked import Way
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 IS_INTERPRETED = linked.wanted_way() is Way.PLAIN
-"""Whether this process shall run kernels as plain Python, for ever."""
+"""True if this process runs kernels as plain Python."""
 
 KERNELS: list[Callable[..., Any]] = []
 """Every kernel of the modules imported so far that only kernels call."""

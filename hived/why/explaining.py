@@ -93,7 +93,7 @@ MOST_HEALED = 256
 """With more bad nodes in the chains of a request, cells are counted instead of asking the core with them healed."""
 
 MOST_RELEASED = 64
-"""With more groups, a cluster without anybody stands for the same cluster with all of them gone."""
+"""With more groups, an empty cluster stands for the same cluster with all of them gone."""
 
 MOST_SEARCHED = 1 << 16
 """Pods of the request times nodes: for larger requests, cells are counted instead of asking the core."""

@@ -167,7 +167,7 @@ class Emptied:
         return sum(leaves_of(healthy, view) for view in views)
 
     def healthy(self, state: State) -> State:
-        """The cluster without anybody, and with every node healthy. Not to be changed."""
+        """The cluster without groups, and with every node healthy. Not to be changed."""
         if self._healthy is None or self._healthy.topology is not state.topology:
             self._healthy, self._present = idle_state(state.spec, state.topology), None
             self._possible.clear()
@@ -175,7 +175,7 @@ class Emptied:
         return self._healthy
 
     def with_same_health(self, state: State) -> State:
-        """The cluster without anybody, but with the same bad nodes and lost leaves. Not to be changed."""
+        """The cluster without groups, but with the same bad nodes and lost leaves. Not to be changed."""
         if self._present is None or self._present.topology is not state.topology:
             self._present = copy_state(self.healthy(state))
         _take_over_health(state, self._present)

@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hived_extender.api.paths import HISTORY_PATH, QUEUE_JOBS_PATH, READINESS_PATH
 from hived_extender.kube.client import KubeClient
 from hived_lab.embedded.nodes import RUN_SECONDS
@@ -79,11 +77,7 @@ def real(run: Run) -> Outcome:
 
 
 def _configuration(run: Run) -> Path:
-    file = configuration(run.folder, {"a": 1}, queues={"enabled": True})
-    document = yaml.safe_load(file.read_text())
-    document["virtualClusters"]["a"]["namespaces"] = ["default"]
-    file.write_text(yaml.safe_dump(document))
-    return file
+    return configuration(run.folder, {"a": 1}, of_vcs={"a": {"namespaces": ["default"]}}, queues={"enabled": True})
 
 
 def _job(name: str, run_s: float) -> dict[str, Any]:

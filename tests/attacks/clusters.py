@@ -15,7 +15,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from hived_extender.deploy.installation import NAMESPACE, kinds_of_queues
+from hived_deploy.installation import NAMESPACE, kinds_of_queues
 from hived_extender.http.webhook import MUTATE_PATH
 from hived_extender.jobs.amounts import DEVICE_REQUESTS
 from hived_extender.jobs.annotations import PREFIX
@@ -25,8 +25,8 @@ from hived_lab.embedded.nodes import RUN_SECONDS
 from hived_lab.start import start_embedded
 from tests.attacks.attack import Outcome, Run
 from tests.e2e.cluster import RealCluster
-from tests.e2e.kueue_kinds import DEFINITIONS
 from tests.e2e.plane import ControlPlane
+from tests.e2e.podgroups import DEFINITIONS
 from tests.e2e.pods import configuration
 from tests.e2e.rights import grant_rights
 from tests.e2e.tools import DEFAULT, find
@@ -308,13 +308,7 @@ class Hostile:
                 tenant.close()
 
     def _file(self, run: Run) -> Path:
-        file = configuration(run.folder, self.shares, gpus=GPUS, **self.settings)
-        document = yaml.safe_load(file.read_text())
-        for name, more in self.of_vcs.items():
-            document["virtualClusters"][name] |= more
-        self.edit(document)
-        file.write_text(yaml.safe_dump(document))
-        return file
+        return configuration(run.folder, self.shares, gpus=GPUS, of_vcs=self.of_vcs, edit=self.edit, **self.settings)
 
 
 def _is_guarded(tenant: KubeClient) -> bool:

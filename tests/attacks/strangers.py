@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from itertools import product
 
-from hived_extender.deploy.certificates import Authority
+from hived_deploy.certificates import Authority
 from hived_extender.http.access import OPEN_PATHS
 from hived_extender.http.routes import ROUTES
 from tests.attacks.attack import Outcome, Run

@@ -126,13 +126,10 @@ def _on_cluster(run: Run, plane: ControlPlane, folder: Path, outcome: Outcome, *
 
 def _configuration(folder: Path) -> Path:
     """Nodes n0 and n1 for the victim's VC, n2 and n3 for the attackers', who may go up to priority 5 there."""
+    of_vcs = {OTHER_VC: {"namespaces": [VICTIM]}, "b": {"namespaces": [{"name": EVIL, "maxPriority": 5}]}}
     opportunistic = {"namespaces": [VICTIM]}
-    file = configuration(folder, {OTHER_VC: 2, "b": 2}, gpus=GPUS, access="namespaces", opportunistic=opportunistic)
-    document = yaml.safe_load(file.read_text())
-    document["virtualClusters"][OTHER_VC]["namespaces"] = [VICTIM]
-    document["virtualClusters"]["b"]["namespaces"] = [{"name": EVIL, "maxPriority": 5}]
-    file.write_text(yaml.safe_dump(document))
-    return file
+    shares = {OTHER_VC: 2, "b": 2}
+    return configuration(folder, shares, gpus=GPUS, of_vcs=of_vcs, access="namespaces", opportunistic=opportunistic)
 
 
 def _guards(file: Path, folder: Path, port: int) -> list[Json]:

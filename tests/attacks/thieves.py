@@ -14,8 +14,8 @@ from urllib.parse import urlparse
 
 import yaml
 
-from hived_extender.deploy.installation import NAMESPACE, deploy_folder
-from hived_extender.deploy.kustomize import build
+from hived_deploy.installation import NAMESPACE, deploy_folder
+from hived_deploy.kustomize import build
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from tests.attacks.attack import Run
 from tests.attacks.clusters import EVIL, JOBS, MALLORY, PODS, VICTIM, Cluster, Hostile, Json, Made, pod

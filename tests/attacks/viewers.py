@@ -16,8 +16,8 @@ from urllib.parse import quote, urlencode
 
 import yaml
 
+from hived_deploy.installation import kinds_of_queues
 from hived_extender.api import paths
-from hived_extender.deploy.installation import kinds_of_queues
 from hived_extender.http.insight_routes import JOB_KEYS
 from hived_extender.http.pages.site import FRAGMENT, TABS
 from hived_extender.http.queue_routes import LIST_KEYS
@@ -30,8 +30,8 @@ from tests.attacks.attack import Outcome, Run
 from tests.attacks.clusters import GPU, JOBS, PODS
 from tests.attacks.target import Target
 from tests.e2e.cluster import READY_S
-from tests.e2e.kueue_kinds import DEFINITIONS
 from tests.e2e.plane import ControlPlane
+from tests.e2e.podgroups import DEFINITIONS
 from tests.e2e.pods import configuration, pod
 from tests.e2e.rights import grant_rights
 from tests.e2e.secured import SecuredService, account_token
@@ -270,6 +270,9 @@ class _Viewer:
             yield _Question("POST", paths.QUEUE_CHANGES_PATH, body, (job, to), changes=True)
             form = urlencode({"job": job, "change": "move", "before": to})
             yield _Question("POST", paths.PAGE_QUEUE_CHANGES_PATH, form, (job, to), changes=True, headers=FORM)
+        for job in SECRETS:
+            form = urlencode({"job": job, "version": "batch/v1"})
+            yield _Question("POST", paths.PAGE_CANCEL_PATH, form, (job,), changes=True, headers=FORM)
         for job, action in product(SECRETS, ("hold", "release")):
             body = json.dumps({"job": job, "action": action})
             yield _Question("POST", paths.QUEUE_CHANGES_PATH, body, (job,), changes=True)
@@ -280,6 +283,7 @@ class _Viewer:
         pages += [f"{paths.PAGE_QUEUES_PATH}/{vc}" for vc in SHARES] + [f"/page/vcs/{vc}" for vc in SHARES]
         pages += [f"{base}/{name}" for base in (paths.PAGE_QUEUED_PATH, "/page/jobs") for name in names]
         pages += [f"/page/jobs/{name}?if=ends%3D{names[0]}" for name in names]
+        pages += [paths.PAGE_SUBMIT_PATH, *(f"{paths.PAGE_LOG_PATH}?pod={name}" for name in names)]
         pages += ["/page/time/series", "/page/cells/layout", "/page/configuration/versions/1"]
         pages += [f"/page/cells/{part}?at=0-64" for part in ("one", "tiles", "names")]
         for path, headers in product(pages, (HTML, (*HTML, (FRAGMENT, "true")))):

@@ -27,16 +27,16 @@ from statistics import median
 from typing import NamedTuple
 
 from hived.values.specs import Rules
-from hived_extender.deploy.installation import kinds_of_queues
+from hived_deploy.installation import kinds_of_queues
 from hived_extender.kube.client import NODES as NODE_LIST
 from hived_extender.kube.client import PODS, KubeClient, KubeError
 from tests.benchmarks.load import VC_NAMES, config_text, with_rack_moved
 from tests.benchmarks.process import cpu_s, describe_machine, resident_mb
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.cluster import RealCluster, store_config_map
-from tests.e2e.kueue_kinds import DEFINITIONS
 from tests.e2e.load import mixed
 from tests.e2e.plane import ControlPlane
+from tests.e2e.podgroups import DEFINITIONS
 from tests.e2e.pods import POD_LIST, Json, configuration, create, pod, pod_changes
 from tests.e2e.processes import Process, StartError, answers, free_port, hived_process
 from tests.e2e.tools import DEFAULT, VERSIONS, ToolsMissing, find

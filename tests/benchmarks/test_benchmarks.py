@@ -108,24 +108,18 @@ def test_a_cluster_with_free_gpus_does_not_pass_for_a_full_one() -> None:
         measurement.check_used(SMALLEST_SIZE * 8)
 
 
-def test_percentiles_are_samples_in_milliseconds() -> None:
+def test_a_table_has_percentiles_growth_ratios_limits_and_what_was_not_measured() -> None:
     samples = [i * 1_000_000 for i in range(100, 0, -1)]
     assert summarise(samples) == {"p50": 50, "p99": 99, "max": 100, "count": 100}
-
-
-def test_growth_is_the_exponent_of_the_node_count() -> None:
     assert growth({128: 1.0, 1024: 64.0}) == pytest.approx(2)
     assert growth({128: 1.0}) is None
-
-
-def test_a_comparison_shows_the_ratio_to_the_other_figure() -> None:
-    new, old = ({256: {"load/any": {"p50": p50, "p99": 1.0}}} for p50 in (0.1, 0.2))
-    assert "0.100/1 x0.50" in table(new, old)
-
-
-def test_a_figure_that_was_not_measured_is_a_dash() -> None:
-    lines = table({128: {}, 256: {"load/any": {"p50": 0.25, "p99": 1.0}}}).splitlines()
-    assert [cell.strip() for cell in lines[2].split("|")[1:5]] == ["any pod", "-", "0.250/1", ""]
+    sizes = {128: {"load/any": {"p50": 0.05, "p99": 0.6}}, 256: {}, 1024: {"load/any": {"p50": 0.1, "p99": 0.7}}}
+    assert [(row.key, count) for row, count in missed(sizes)] == [("load/any", 128)]
+    lines = table(sizes, {128: {"load/any": {"p50": 0.1, "p99": 1.0}}}).splitlines()
+    cells = ["any pod", "0.050/0.600 (0.100/0.500) x0.50", "-", "0.100/0.700 (0.100/0.700)", "0.33"]
+    assert [cell.strip() for cell in lines[2].split("|")[1:6]] == cells
+    assert "missed: any pod, 128 nodes: 0.050/0.600, limit 0.100/0.500" in lines
+    assert "not measured: first pod of 128x8, 1,024 nodes" in lines
 
 
 @pytest.mark.parametrize("nodes", ["", "many", "100", "0", "-128", "128,", "128,128"])
@@ -197,22 +191,6 @@ def test_a_file_that_cannot_be_written_is_refused_before_anything_is_measured(
     with pytest.raises(SystemExit):
         main(["--json", str(tmp_path / "nowhere" / "new.json")])
     assert f"there is no folder {tmp_path / 'nowhere'}" in capsys.readouterr().err
-
-
-def test_a_limit_without_a_figure_is_named() -> None:
-    title = "first pod of 128x8"
-    assert f"not measured: {title}, 1,024 nodes" in table({1024: {}}).splitlines()
-    assert "not measured" not in table({256: {}})
-    figures = {1024: {"half/first of 128x8": {"p50": 1.0, "p99": 1.0}}}
-    assert f"not measured: {title}, 1,024 nodes" not in table(figures).splitlines()
-
-
-def test_a_limit_that_is_missed_is_named_with_figure_and_limit() -> None:
-    sizes = {128: {"load/any": {"p50": 0.05, "p99": 0.6}}, 1024: {"load/any": {"p50": 0.1, "p99": 0.7}}}
-    assert [(row.key, count) for row, count in missed(sizes)] == [("load/any", 128)]
-    lines = table(sizes).splitlines()
-    assert "missed: any pod, 128 nodes: 0.050/0.600, limit 0.100/0.500" in lines
-    assert "0.100/0.700 (0.100/0.700)" in lines[2]
 
 
 def test_a_limit_may_be_of_the_first_figure_alone() -> None:

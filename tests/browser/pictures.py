@@ -26,7 +26,7 @@ def take(browser: Browser, url: str, folder: Path) -> list[Path]:
         page.open(f"{url}/page/jobs?q=tts-batch")
         page.use("tbody th a")
         page.wait_until(DRAWN)
-        _take_until(page, job, "#holders + table")
+        _take_until(page, job, "#holders + div")
     return [cluster, job]
 
 

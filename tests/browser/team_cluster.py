@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from hived_extender.api.queues import QueueArgs
+from hived_extender.jobs.kinds.marks import USER_LABEL
 from hived_extender.kube.client import NODES, KubeClient, pod_path
-from hived_extender.machine.cluster_cache import USER_LABEL
 from hived_extender.queues.answering import QueueAnswers
 from hived_lab.embedded.nodes import STOP_SECONDS
 from hived_lab.start import Embedded, start_embedded

@@ -4,11 +4,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.cdp import Browser
+from tests.browser.cdp import PATIENCE_S, Browser, Page
 from tests.browser.looks import SETTLED, WIDER, troubles_of
 from tests.browser.walk import Link, kind_of, site
+from tests.expecting import expect_soon
 
 WIDTHS = {"phone": (390, 844), "laptop": (1280, 900), "wall": (2560, 1440)}
+
+HURRIED = """
+{
+  const later = window.setTimeout;
+  window.setTimeout = (task, after, ...rest) => later(task, after >= 5000 ? 250 : after, ...rest);
+}
+"""
+"""Polls come after a quarter of a second."""
+
+POLLS = "document.querySelector('#live > .poller') !== null"
+
+SHAPE = """
+[document.querySelectorAll("#live > .poller").length, document.querySelectorAll("#live > *").length > 1,
+ ...[...document.querySelectorAll("h1, h2, thead, caption")].map((each) => each.textContent.trim())]
+"""
+"""The headings and heads of tables, and whether the changing part has something in it."""
 
 
 @pytest.fixture(scope="session")
@@ -33,6 +50,37 @@ def test_every_page_shows_without_a_trouble(
     assert not found, "\n".join(found)
 
 
+def polls(page: Page) -> int:
+    """The polls of a page that were answered so far."""
+    sent = (event["params"] for event in page.events("Network.requestWillBeSent"))
+    asked = {each["requestId"] for each in sent if "HX-Request" in each["request"]["headers"]}
+    return sum(event["params"]["requestId"] in asked for event in page.events("Network.loadingFinished"))
+
+
+def test_every_page_is_the_same_after_two_polls(
+    browser: Browser, team_url: str, links: list[Link], pictures: Path
+) -> None:
+    wrong, polled = [], set()
+    for link in links:
+        with browser.page() as page:
+            page.call("Page.addScriptToEvaluateOnNewDocument", source=HURRIED)
+            page.open(team_url + link.path)
+            page.wait_until(SETTLED)
+            if not page.evaluate(POLLS):
+                continue
+            polled.add(link.kind)
+            before = page.evaluate(SHAPE)
+            expect_soon(lambda page=page: polls(page) >= 2 or not page.evaluate(POLLS), PATIENCE_S)
+            page.wait_until(SETTLED)
+            after = page.evaluate(SHAPE)
+            if after != before:
+                wrong.append(f"{link.path}: {before} has become {after}")
+                page.screenshot(pictures / "polled" / f"{link.name}.png")
+            wrong += [f"{link.path}: {each}" for each in page.troubles()]
+    assert not wrong, "\n".join(wrong)
+    assert {"", "page/cluster", "page/jobs", "page/vcs", "page/queues", "page/configuration"} <= polled
+
+
 def test_every_page_has_a_heading_a_title_and_its_tab_marked(
     browser: Browser, team_url: str, links: list[Link]
 ) -> None:
@@ -42,7 +90,7 @@ def test_every_page_has_a_heading_a_title_and_its_tab_marked(
             page.open(team_url + link.path)
             shown = page.evaluate(
                 "[document.querySelectorAll('h1').length, document.title.length > 0, document.documentElement.lang,"
-                " document.querySelectorAll('nav [aria-current=page]').length > 0]"
+                " document.querySelectorAll('nav [aria-current=page], footer [aria-current=page]').length > 0]"
             )
         if shown != [1, True, "en", True]:
             wrong.append((link.path, shown))

@@ -9,7 +9,7 @@ from tests.browser.looks import SETTLED, troubles_of
 
 MAIN = "document.querySelector('main').innerText"
 PLACES = "[...document.querySelectorAll('tbody th a')].map((each) => each.innerText)"
-QUEUE, JOB = "/page/queues/root/assembly", "/page/queued/Job/assembly/align-narrow"
+QUEUE, JOB = "/page/queues/root/assembly", "/page/jobs/Job/assembly/align-narrow"
 ORDER = [f"Job/assembly/align-{name}" for name in ("wide", "narrow", "later", "first", "second")]
 
 
@@ -35,7 +35,7 @@ def test_a_job_is_held_released_and_moved(browser: Browser, team_url: str, pictu
         assert "Waiting at place 2" in page.evaluate(MAIN)
         page.use(button("front"))
         assert "Waiting at place 1" in page.evaluate(MAIN)
-        page.open(f"{team_url}/page/queued/Job/assembly/align-wide")
+        page.open(f"{team_url}/page/jobs/Job/assembly/align-wide")
         page.evaluate("document.querySelector('input[name=before]').value = 'Job/assembly/align-narrow'")
         page.use("form:last-of-type button:not([name])")
         assert "Waiting at place 1" in page.evaluate(MAIN)
@@ -82,13 +82,13 @@ def test_queues_tell_what_waits_runs_and_borrows(browser: Browser, team_url: str
         ("assembly/align-wide", "Insufficient quota(nvidia.com/gpu) in quota root/assembly"),
         ("folding/fold-held", "hived release lets it take its turn"),
         ("folding/fold-wrong", "set it to a virtual cluster: genomics, research, speech, vision"),
-        ("folding/fold-borrowed", "on cells that may be taken back"),
+        ("folding/fold-borrowed", "on borrowed cells, which may be reclaimed"),
     ],
 )
 def test_the_page_of_a_job_says_why_it_waits(
     browser: Browser, team_url: str, pictures: Path, job: str, said: str
 ) -> None:
     with browser.page() as page:
-        assert said in opened(page, team_url, f"/page/queued/Job/{job}")
+        assert said in opened(page, team_url, f"/page/jobs/Job/{job}")
         assert list(troubles_of(page)) == []
         page.screenshot(pictures / f"queued-{job.partition('/')[2]}.png", whole=True)

@@ -10,9 +10,11 @@ import yaml
 from hived_extender.api.inspection import Inspector
 from hived_extender.api.waiting import Certificate
 from hived_extender.kube.client import KubeClient
+from hived_jobs.creation import collection_of
 from hived_lab.embedded.nodes import RUN_SECONDS
 from hived_lab.start import Embedded, start_embedded
 from tests.expecting import expect_soon
+from tests.known import patch_node
 
 PREFIX = "hivedscheduler.microsoft.com/"
 GPU = "nvidia.com/gpu"
@@ -22,10 +24,6 @@ QUEUES = "queues: {enabled: true}"
 PATHS = {
     "Pod": "/api/v1/namespaces/{}/pods",
     "Job": "/apis/batch/v1/namespaces/{}/jobs",
-    "JobSet": "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets",
-    "PyTorchJob": "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs",
-    "TFJob": "/apis/kubeflow.org/v1/namespaces/{}/tfjobs",
-    "MPIJob": "/apis/kubeflow.org/v1/namespaces/{}/mpijobs",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
 }
 
@@ -85,7 +83,7 @@ class Played:
         """Create objects, or all of a YAML text, in this order."""
         for each in objects:
             for one in yaml.safe_load_all(each) if isinstance(each, str) else (each,):
-                self.kube.create(PATHS[one["kind"]].format(one["metadata"].get("namespace", "default")), one)
+                self.kube.create(collection_of("default", one), one)
 
     def pods(self, namespace: str = "default") -> dict[str, dict[str, Any]]:
         """All pods of a namespace by name."""
@@ -110,6 +108,10 @@ class Played:
     def helps(self, name: str) -> list[str]:
         """The changes that would let a pod start, as `hived why --if` takes them."""
         return [one.change for one in self.why(name).unblock]
+
+    def patch_node(self, name: str, changes: Mapping[str, Any], part: str = "") -> None:
+        """Change a node, see `known.patch_node`."""
+        patch_node(self.running, self.kube, name, changes, part)
 
     def delete(self, name: str, namespace: str = "default") -> None:
         """Delete a pod, at once."""

@@ -1,4 +1,4 @@
-"""A gang whose minimum is less than its pods starts with any of them that fit."""
+"""A gang whose minimum is less than its pods starts with any of them that fit (rule 26.4)."""
 
 from pathlib import Path
 from typing import Any
@@ -115,9 +115,11 @@ def test_a_foreign_pod_that_has_the_cpus_decides_which_of_them_start(played: Pla
     cpus = ("10", "4", "4")
     played.create(*(koordinator(f"w-{n}", 0, requests={"cpu": cpu}) for n, cpu in enumerate(cpus)))
     played.expect_running("w-1", "w-2")
+    assert "w-0" not in played.running_pods(), "the other two leave too few CPUs for it beside the foreign pod"
     played.delete("first")
     played.delete("w-1")
     played.expect_running("w-0", "w-2")
+    assert set(played.running_pods()) == {"w-0", "w-2"}, "the large one has the CPUs of both pods that are gone"
 
 
 def test_host_ports_of_pods_without_devices_decide_too(played: Played) -> None:
@@ -139,7 +141,7 @@ def test_a_dry_run_starts_the_pods_that_fit_and_lets_the_other_wait(played: Play
     file = tmp_path / "job.yaml"
     file.write_text(VOLCANO_JOB)
     result = submit(played, file, "--dry-run")
-    rows = [line.split()[:2] for line in result.stdout.splitlines()[1:]]
+    rows = [line.split()[:2] for line in result.stdout.splitlines() if line.startswith("j-")]
     assert rows == [["j-large-0", "wait"], ["j-small-0", "run"], ["j-small-1", "run"]], result.output
     assert result.exit_code == 3
 

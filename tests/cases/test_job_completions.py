@@ -53,6 +53,9 @@ def test_a_third_pod_is_made_when_one_has_succeeded(played: Played) -> None:
 def test_a_larger_tail_than_the_cells_goes_on_as_they_get_free(played: Played) -> None:
     played.create(job("tail", 4, "0", parallelism=2, completions=3))
     expect_soon(lambda: ends(played, "tail") == {"Complete": "CompletionsReached"})
+    found = status(played, "tail")
+    assert (found["succeeded"], found.get("failed")) == (3, None), "each pod has all cells in its turn, and succeeds"
+    assert len(played.pods()) == 3, "a pod that waits for cells is not made again"
 
 
 def test_each_index_of_an_indexed_job_has_a_pod(played: Played) -> None:
@@ -95,4 +98,5 @@ def test_a_job_behind_it_in_a_queue_starts_when_it_has_ended(
         expect_soon(lambda: not played.kube.get(f"{PATHS['Job'].format('default')}/tail")["spec"]["suspend"])
         played.create(job("next", 4, "0"))
         expect_soon(lambda: list(ends(played, "next")) == ["Complete"])
+        expect_soon(lambda: ends(played, "tail"))  # its cells are free before its controller has counted its pods
         assert list(ends(played, "tail")) == [end]

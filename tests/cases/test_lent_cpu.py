@@ -1,4 +1,4 @@
-"""Opportunistic pods without devices hold no owner back: they leave where they have what its pod needs."""
+"""Opportunistic pods without devices leave where they have what an owner's pod needs (rule 27.6)."""
 
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ def test_a_gang_leaves_as_a_whole_that_has_the_cpu(tmp_path: Path) -> None:
         played.create(pod("owner", priority=1, requests={"cpu": 6}))
         played.expect_running("owner")
         expect_soon(lambda: has_left(played, "g-0", "g-1"))
+        assert set(played.running_pods()) == {"owner"}, "no pod of a gang stays that has lost another one"
 
 
 def test_lent_cpu_is_taken_back_whatever_the_policy_of_the_owner(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_a_plan_names_labels_that_no_node_has(played: Played) -> None:
 def test_a_plan_knows_the_nodes_that_a_pod_may_use(played: Played) -> None:
     for node in ("small-1", "small-2", "small-3"):
         taint = {"key": "team", "effect": "NoSchedule"}
-        played.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": [taint]}})
+        played.patch_node(node, {"spec": {"taints": [taint]}})
     played.create(pod("first", 8, nodeSelector={"gpu": "h100"}))
     played.expect_running("first")
     played.create(pod("late", 4, nodeSelector={"gpu": "a10"}))
@@ -118,6 +118,7 @@ def test_a_gang_over_two_types_is_told_both(played: Played) -> None:
         pod("late", 4, annotations=words, nodeSelector={"gpu": "a10"}),
         *(pod(f"late-{i}", 8, annotations=words, nodeSelector={"gpu": "h100"}) for i in range(2)),
     )
+    played.why("late-1")  # the whole gang is known then
     assert played.why("late").asks == "1 pod of 4 A10 and 2 pods of 8 H100 at once"
 
 

@@ -178,12 +178,14 @@ def test_no_cells_of_another_resource_are_named_as_what_helps(played: Played) ->
 def test_the_cells_of_a_job_that_ends_are_free_in_its_own_chain_alone(played: Played) -> None:
     played.create(asking("g", 1, "GPU", "default"), asking("c", 4, "CPU", "cpu"))
     played.expect_running("g", "c")
+    assert in_use(played) == {"GPU-NODE-POOL": 1, "CPU-NODE-POOL": 4}, "each has its cells in its own chain"
     played.delete("c")
-    expect_soon(lambda: in_use(played) == {"GPU-NODE-POOL": 1, "CPU-NODE-POOL": 0})
+    expect_soon(lambda: in_use(played)["CPU-NODE-POOL"] == 0)
+    assert in_use(played)["GPU-NODE-POOL"] == 1, "the other job keeps its GPU"
 
 
 def test_a_bad_node_is_bad_in_both_chains(played: Played) -> None:
-    played.kube.patch("/api/v1/nodes/node1", {"spec": {"unschedulable": True}})
+    played.patch_node("node1", {"spec": {"unschedulable": True}})
     expect_soon(lambda: [node.node for node in played.inspector.nodes(is_bad=True)] == ["node1"])
     assert {
         (top.cell_type, node.cell_address.rpartition("/")[2], node.cell_healthiness)
@@ -268,3 +270,5 @@ def test_lost_mig_devices_are_lost_to_their_own_cells_alone(sliced: Played) -> N
     expect_soon(lambda: {one.leaf_cell_type: one.lost_leaf_cells for one in sliced.inspector.lost_devices()} == LOST)
     sliced.create(slices("gpu", 2, "nvidia.com/gpu"), slices("slice", 3, MIG))
     sliced.expect_running("gpu", "slice")
+    assert cells_of(sliced, "gpu") == ("a1", "A100-NODE", "0,1"), "no GPU is lost"
+    assert cells_of(sliced, "slice")[:2] == ("a1", "SLICE-NODE"), "the MIG devices that are left are used"

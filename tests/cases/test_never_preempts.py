@@ -1,4 +1,4 @@
-"""Pods whose preemption policy is Never wait for others to end, and only take back what their VC has lent."""
+"""Pods whose preemption policy is Never wait for others to end, and reclaim lent cells alone (rule 27.7)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +9,7 @@ import pytest
 
 from tests.cases.played import PATHS, Played, nodes_config, played_on, pod
 from tests.expecting import expect_soon
+from tests.known import queues_rest
 
 pytestmark = pytest.mark.sample(3)
 
@@ -85,6 +86,7 @@ def queued_behind(folder: Path, low: int, *, classes: str = CLASSES, **spec: Any
     with played_on(folder, QUEUES, has_webhook=True) as played:
         played.create(classes, job("low", low))
         expect_soon(lambda: pods_of(played, "low"))
+        expect_soon(lambda: played.running.extender.queues.classes._never)  # before the job that names it
         played.create(job("high", 900, **spec))
         yield played
 
@@ -110,7 +112,10 @@ def pods_of(played: Played, name: str) -> list[str]:
 )
 def test_nor_does_a_queued_job_of_such_a_class_call_anybody_back(tmp_path: Path, spec: dict[str, Any]) -> None:
     with queued_behind(tmp_path, 1, **spec) as played:
-        waiting = expect_soon(lambda: (found := played.inspector.queued_job("high")) and found.reason)
+        expect_soon(lambda: played.inspector.queued_job("high"))
+        expect_soon(lambda: queues_rest(played.running))
+        found = played.inspector.queued_job("high")
+        waiting = "" if found is None else found.reason
         assert "in use; its preemptionPolicy is Never, so no job of lower priority leaves for it" in waiting
         assert pods_of(played, "low")
         played.kube.delete(f"{PATHS['Job'].format('default')}/low")
@@ -128,6 +133,9 @@ def test_a_queued_job_preempts_once_its_class_is_deleted(tmp_path: Path) -> None
 def test_a_queued_job_of_such_a_class_takes_lent_cells_back(tmp_path: Path) -> None:
     with queued_behind(tmp_path, -1, priorityClassName="never") as played:
         expect_soon(lambda: pods_of(played, "high"))
+        assert not pods_of(played, "low"), "the lent cells are given back"
+        low = played.kube.get(f"{PATHS['Job'].format('default')}/low")
+        assert low["spec"]["suspend"], "the borrower waits in its queue again"
 
 
 def test_lent_cells_are_taken_back_whatever_the_policy(played: Played) -> None:

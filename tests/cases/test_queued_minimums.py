@@ -31,6 +31,7 @@ def test_of_a_volcano_job_that_never_fits_whole_the_two_small_pods_run(played: P
 def test_so_it_is_with_a_gang_of_plain_pods(played: Played) -> None:
     played.create(koordinator("w1-0", 2), koordinator("w2-0", 1), koordinator("w2-1", 1))
     played.expect_running("w2-0", "w2-1")
+    assert set(played.running_pods()) == {"w2-0", "w2-1"}, "they have all GPUs, and the large one waits"
 
 
 def test_two_of_three_start_beside_a_queued_job(played: Played, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hived_extender.api.queues import QueueReport
 from tests.cases.played import GPU, PREFIX, pod
 from tests.expecting import expect_soon
 from tests.extender.queues.embedded_jobs import PODS, TREES, Jobs, jobs_on
@@ -51,8 +52,14 @@ def is_bound(jobs: Jobs, name: str) -> bool:
 def sentence(jobs: Jobs, name: str) -> str:
     """The words of `hived why` about a pod, "" if it says nothing yet."""
     found = jobs.inspector.why(name)
-    assert found is not None
-    return "" if found.certificate is None or found.certificate.cause != "quota" else found.certificate.sentence
+    if found is None or found.certificate is None or found.certificate.cause != "quota":
+        return ""
+    return found.certificate.sentence
+
+
+def leaf(jobs: Jobs) -> QueueReport:
+    """The leaf as `hived get queue` has it."""
+    return next(one for one in jobs.inspector.queues() if one.name == "root/a")
 
 
 def test_a_pod_beyond_the_quota_is_told_so_and_never_that_there_is_room(jobs: Jobs) -> None:
@@ -83,8 +90,8 @@ def test_a_job_of_a_queue_counts_plain_pods_of_its_leaf_and_starts_once_they_end
     jobs.create("train", gpus=2)
     jobs.expect(lambda: jobs.reason("train").startswith(USED_UP.format(2, 3)))
     assert jobs.waits("train")
-    report = next(one for one in jobs.inspector.queues() if one.name == "root/a")
-    assert (report.used[GPU], report.running, report.waiting) == (3, 1, 1)
+    found = leaf(jobs)
+    assert (found.used[GPU], found.running, found.waiting) == (3, 1, 1)
     jobs.kube.delete(f"{PODS}/plain")
     jobs.expect(lambda: jobs.runs("train"))
 
@@ -110,6 +117,8 @@ def test_a_job_that_says_off_counts_beside_jobs_of_the_queue(jobs: Jobs) -> None
     jobs.expect(lambda: sentence(jobs, f"default/{name}") == USED_UP.format(2, 3) + WAIT)
     jobs.delete("queued")
     jobs.expect(lambda: is_bound(jobs, name))
+    found = expect_soon(lambda: (one := leaf(jobs)).used == {GPU: 2.0} and one)
+    assert (found.running, found.waiting) == (1, 0), "it counts in the leaf as one job, which is in no queue"
 
 
 def test_a_dry_run_heeds_the_quota(jobs: Jobs) -> None:

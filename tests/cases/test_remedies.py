@@ -77,12 +77,12 @@ def broken_gang(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Play
     with played_on(tmp_path, NODES) as played:
         played.create(pod("g-0", 4, **words), pod("g-1", 4, **words))
         played.expect_running("g-0", "g-1")
-        node = f"/api/v1/nodes/{played.running_pods()['g-1']}"
-        played.kube.patch(node, {"spec": {"unschedulable": True}})
+        node = played.running_pods()["g-1"]
+        played.patch_node(node, {"spec": {"unschedulable": True}})
         played.create(pod("aa-other", 4))
         expect_soon(lambda: "cordoned" in str(played.inspector.why("default/aa-other")))
         played.delete("g-1")
-        played.kube.patch(node, {"spec": {"unschedulable": False}})
+        played.patch_node(node, {"spec": {"unschedulable": False}})
         played.expect_running("aa-other")
         played.create(pod("g-1", 4, **words))
         yield played
@@ -116,8 +116,8 @@ def test_an_affinity_group_names_the_node_of_its_cells_that_cannot_be_used_and_i
     with played_on(tmp_path, NODES) as played:
         played.create(pod("g-0", 4, annotations=words), pod("g-1", 4, annotations=words))
         played.expect_running("g-0", "g-1")
-        node = f"/api/v1/nodes/{played.running_pods()['g-1']}"
-        played.kube.patch(node, {"spec": {"unschedulable": True}})
+        node = played.running_pods()["g-1"]
+        played.patch_node(node, {"spec": {"unschedulable": True}})
         played.delete("g-1")
         played.create(pod("g-1", 4, annotations=words))
         expect_soon(lambda: "node n" in played.why("g-1").sentence)
@@ -125,5 +125,32 @@ def test_an_affinity_group_names_the_node_of_its_cells_that_cannot_be_used_and_i
         assert found.cause == "bad"
         assert found.sentence.endswith(" is cordoned")
         assert not found.unblock
-        played.kube.patch(node, {"spec": {"unschedulable": False}})
+        played.patch_node(node, {"spec": {"unschedulable": False}})
         played.expect_running("g-0", "g-1")
+
+
+def test_who_takes_a_node_out_says_why(tmp_path: Path) -> None:
+    note = f"{PREFIX}reason"
+    with played_on(tmp_path, nodes_config(4, 2)) as played:
+
+        def reasons() -> dict[str, str]:
+            return {one.node: one.reason for one in played.inspector.nodes(is_bad=True)}
+
+        played.patch_node("n1", {"metadata": {"annotations": {note: "new fans,\n back on Monday"}}})
+        assert reasons() == {}, "a node in use has no need of a reason"
+        played.patch_node("n1", {"spec": {"unschedulable": True}})
+        expect_soon(lambda: reasons() == {"n1": "cordoned: new fans, back on Monday"})
+        played.create(pod("first", 4))
+        played.expect_running("first")
+        played.create(pod("second", 4))
+        expect_soon(lambda: "node n1 is cordoned: new fans, back on Monday" in played.why("second").sentence)
+        helped = [each.text for each in played.why("second").unblock if each.change == "heal=n1"]
+        assert helped == ["once node n1 is uncordoned"]
+        short = [one.remedy for one in played.inspector.status().warnings if "promised" in one.text]
+        assert short == [
+            "kubectl uncordon these nodes once they are to be used again (hived get nodes --bad), or lower the promise"
+        ]
+        played.patch_node("n1", {"metadata": {"annotations": {note: "x" * 1000}}})
+        expect_soon(lambda: reasons() == {"n1": "cordoned: " + "x" * 120})
+        played.patch_node("n1", {"metadata": {"annotations": {note: None}}})
+        expect_soon(lambda: reasons() == {"n1": "cordoned"})

@@ -78,11 +78,14 @@ def test_a_gang_that_only_prefers_it_starts(played: Played) -> None:
     spec = '{"gatherStrategy": [{"layer": "rack", "strategy": "PreferGather"}]}'
     played.create(*gang(4, {NETWORK: spec, "kai.scheduler/segment-topology-preferred-placement": "example.com/rack"}))
     played.expect_running(*(f"w-{index}" for index in range(4)))
+    racks = {node[0] for node in played.running_pods().values()}
+    assert racks == {"n", "m"}, "a rack has three nodes, and what is only preferred keeps no pod waiting"
 
 
 def test_it_starts_when_the_key_is_taken_away(played: Played) -> None:
     played.create(*gang(2, SLICES))
     expect_soon(lambda: events(played, "w-0") and events(played, "w-1"))
+    assert played.running_pods() == {}
     for name in ("w-0", "w-1"):
         path = f"/api/v1/namespaces/default/pods/{name}"
         played.kube.patch(path, {"metadata": {"annotations": dict.fromkeys(SLICES)}})

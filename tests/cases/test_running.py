@@ -76,6 +76,7 @@ def test_it_says_nothing_once_it_has_its_guarantee_back(played: Played) -> None:
     expect_soon(lambda: job(played, "train").demoted, every_s=0.1)
     push(played, CONFIG)
     expect_soon(lambda: not job(played, "train").sentence, every_s=0.1)
+    assert not job(played, "train").demoted
 
 
 def test_a_job_that_was_born_opportunistic_has_lost_nothing(played: Played) -> None:
@@ -88,7 +89,7 @@ def test_a_job_on_sound_nodes_says_nothing(played: Played) -> None:
     played.create(pod("train", 4))
     played.expect_running("train")
     other = next(name for name in ("n1", "n2") if name != played.running_pods()["train"])
-    played.kube.patch(f"/api/v1/nodes/{other}", {"spec": {"unschedulable": True}})
+    played.patch_node(other, {"spec": {"unschedulable": True}})
     expect_soon(lambda: played.inspector.nodes(is_bad=True), every_s=0.1)
     assert job(played, "train").sentence == ""
 

@@ -70,10 +70,8 @@ def run_big_and_ask_small(played: Played, big: dict[str, Any]) -> None:
 
 
 def scale_down(played: Played) -> None:
-    """The job runs two pods from now on, and its surplus pods go."""
+    """The job runs two pods from now on; its controller deletes the others."""
     change(played, "big", parallelism=2)
-    for name in pods_of(played, "big")[2:]:
-        played.delete(name)
 
 
 def reason(played: Played, name: str) -> str:
@@ -216,3 +214,19 @@ def member(name: str, count: int) -> dict[str, Any]:
         },
         "spec": {"schedulerName": "hived", **made["spec"]},
     }
+
+
+def test_an_affinity_group_keeps_its_name_while_one_of_its_pods_goes_on(cluster: Played) -> None:
+    members = [{"podNumber": 2, "leafCellNumber": 1}]
+    spec = {"virtualCluster": "default", "leafCellNumber": 1, "affinityGroup": {"name": "pair", "members": members}}
+    for number in range(2):
+        cluster.create(pod(f"pair-{number}", annotations={f"{PREFIX}pod-scheduling-spec": json.dumps(spec)}))
+    expect_soon(count_is(cluster, "pair", 2))
+    succeed(cluster, "pair-0")
+    expect_soon(lambda: [each.pods for each in cluster.inspector.jobs()] == [["default/pair-1"]])
+    assert [each.name for each in cluster.inspector.jobs()] == ["default:pair"]
+    succeed(cluster, "pair-1")
+    found = expect_soon(lambda: cluster.inspector.jobs({"ended": ("1h",)}))
+    assert [(each.name, each.state, each.pods) for each in found] == [
+        ("default:pair", "Completed", ["default/pair-0", "default/pair-1"])
+    ]

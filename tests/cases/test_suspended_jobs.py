@@ -1,4 +1,4 @@
-"""The owner of a queued job suspends it with kubectl: its word holds until it resumes the job."""
+"""The owner of a queued job suspends it with kubectl, until the owner resumes it (rule 32.7)."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whoever leaves for a pod, kube-scheduler takes the pod then; nobody leaves for one that it would still refuse."""
+"""Victims leave for a pod only if kube-scheduler takes the pod then (rule 27.2)."""
 
 from pathlib import Path
 from typing import Any
@@ -121,8 +121,7 @@ def test_the_pods_leave_that_are_in_the_way(
 ) -> None:
     with played_on(tmp_path, CONFIG) as played:
         for node in ("n1", "n2"):
-            status = {"capacity": DISK, "allocatable": DISK}
-            played.kube.patch(f"/api/v1/nodes/{node}/status", {"status": status})
+            played.patch_node(node, {"status": {"capacity": DISK, "allocatable": DISK}}, "status")
         for one in running:
             played.create(one)
             played.expect_running(one["metadata"]["name"])

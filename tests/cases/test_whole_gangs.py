@@ -1,4 +1,4 @@
-"""A gang is one when others choose who leaves: the work of all its pods counts that would leave."""
+"""The work of all pods of a gang counts where all would leave (rules 8.14 and 26.12)."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 
 from hived_config.loader import load_text
 from hived_extender.jobs.progress import read_time, write_time
-from hived_extender.recording.operations import read_scenario
-from hived_extender.recording.record import Recorder
-from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
+from hived_extender.machine.recording.operations import read_scenario
+from hived_extender.machine.recording.record import Recorder
+from hived_extender.machine.recording.replay import CoreScheduler, Replay, StateDetail
 from tests.extender.machine.small_cluster import CONFIG, NODES, node_json, to_node, to_pod
 from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
 

@@ -43,7 +43,7 @@ spec:
     replicas: PODS
     template: {spec: {containers: [{name: main, image: example/train, resources: {limits: {nvidia.com/gpu: 2}}}]}}
 """
-WAITING = "research has 2 of 2 in use by train "
+WAITING = "research has 2 of 2 in use by train (priority "
 NEVER = "it can never run: research has 2 in all"
 
 
@@ -82,19 +82,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with start_embedded(folder / "cluster.yaml") as embedded:
         cluster = Cluster(embedded, folder)
         cluster.submit("train", 2)
-        expect_soon(lambda: cluster.jobs().get("podgroup/default/train", {}).get("state") == "Running")
+        expect_soon(lambda: cluster.jobs().get("Job/default/train", {}).get("state") == "Running")
         cluster.submit("second", 2)
         cluster.submit("big", 3)
-        told = {"podgroup/default/second": "in-use", "podgroup/default/big": "never"}
+        told = {"Job/default/second": "in-use", "Job/default/big": "never"}
         expect_soon(lambda: told.items() <= {name: job.get("cause") for name, job in cluster.jobs().items()}.items())
         yield cluster
 
 
-@pytest.mark.parametrize("name", ["second", "default/second", "podgroup/default/second", "default/second-worker-1"])
+@pytest.mark.parametrize("name", ["second", "default/second", "Job/default/second", "default/second-worker-1"])
 def test_a_waiting_gang_is_explained_by_any_of_its_names(cluster: Cluster, name: str) -> None:
     lines = cluster.run("why", name).output.splitlines()
-    assert lines[0].startswith("podgroup/default/second   Waiting   2 nodes of 2 GPU")
-    assert "   research, priority 100   since " in lines[0]
+    assert lines[0].startswith("Job/default/second   Waiting   2 nodes of 2 GPU")
+    assert "   research, priority 100   of " in lines[0]
+    assert "   2 of 2 wait   since " in lines[0]
     assert lines[1].startswith("  needs 2 nodes of 2 GPU")
     assert f"; {WAITING}" in lines[1]
 
@@ -102,7 +103,7 @@ def test_a_waiting_gang_is_explained_by_any_of_its_names(cluster: Cluster, name:
 def test_what_is_said_to_help_does_help_when_it_is_tried(cluster: Cluster) -> None:
     told = json.loads(cluster.run("why", "second", "--json").output)
     changes = [each["change"] for each in told["certificate"]["unblock"]]
-    assert "ends=podgroup/default/train" in changes
+    assert "ends=Job/default/train" in changes
     for change in changes:
         result = cluster.run("why", "second", "--if", change)
         assert (result.exit_code, "would start at once" in result.output) == (0, True), result.output
@@ -120,17 +121,17 @@ def test_waiting_jobs_are_listed_before_others_each_with_its_reason(cluster: Clu
     rows = [line.split("   ") for line in result.output.splitlines()[1:]]
     *waiting, running = rows
     reasons = {row[0]: row[-1].strip() for row in waiting}
-    assert reasons.keys() == {"podgroup/default/second", "podgroup/default/big"}
-    assert reasons["podgroup/default/second"].startswith(WAITING)
-    assert reasons["podgroup/default/big"] == NEVER
-    assert running[0] == "podgroup/default/train"
+    assert reasons.keys() == {"Job/default/second", "Job/default/big"}
+    assert reasons["Job/default/second"].startswith(WAITING)
+    assert reasons["Job/default/big"] == NEVER
+    assert running[0] == "Job/default/train"
     told = json.loads(cluster.run("get", "jobs", "--waiting", "-o", "json").output)["items"]
     assert {job["name"] for job in told} == reasons.keys()
 
 
 def test_jobs_of_a_node_are_those_that_run_there(cluster: Cluster) -> None:
-    node = cluster.jobs()["podgroup/default/train"]["nodes"][0]
-    assert cluster.run("get", "jobs", "--node", node).output.count("podgroup/") == 1
+    node = cluster.jobs()["Job/default/train"]["nodes"][0]
+    assert cluster.run("get", "jobs", "--node", node).output.count("Job/default/train") == 1
 
 
 def test_nodes_and_free_cells_are_counted(cluster: Cluster) -> None:
@@ -144,12 +145,12 @@ def test_top_has_all_of_it_in_one_frame(cluster: Cluster) -> None:
     lines = cluster.run("top").output.splitlines()
     assert lines[0].endswith("jobs: 2 waiting, 1 running   0 bad nodes")
     assert [line.split()[:3] for line in lines[3:5]] == [["product", "NODE", "2"], ["research", "NODE", "4"]]
-    assert {line.split()[0] for line in lines[-2:]} == {"podgroup/default/second", "podgroup/default/big"}
+    assert {line.split()[0] for line in lines[-2:]} == {"Job/default/second", "Job/default/big"}
 
 
 def test_the_next_job_starts_once_the_first_one_is_deleted(cluster: Cluster) -> None:
-    result = cluster.run("delete", "podgroup/default/train", "--yes", *cluster.api_server)
+    result = cluster.run("delete", "Job/default/train", "--yes", *cluster.api_server)
     assert result.exit_code == 0, result.output
-    assert "job/train deleted" in result.output.splitlines()
-    expect_soon(lambda: cluster.jobs()["podgroup/default/second"]["state"] == "Running")
-    assert "podgroup/default/train" not in cluster.jobs()
+    assert "Job/default/train deleted" in result.output.splitlines()
+    expect_soon(lambda: cluster.jobs()["Job/default/second"]["state"] == "Running")
+    assert "Job/default/train" not in cluster.jobs()

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from hived.values.errors import UserError
 from hived_cli import main
-from hived_extender.deploy.certificates import Authority
+from hived_deploy.certificates import Authority
 
 PAIRS = ("ca", "tls", "client")
 FILES = {f"{name}.{ending}" for name in PAIRS for ending in ("crt", "key")}

@@ -32,7 +32,7 @@ from hived_extender.http.change_rights import ConfigPushes
 from hived_extender.http.server import HttpServer, listen
 from hived_extender.http.shim import LateApp, Shim
 from hived_extender.reconfiguration.stores import FileStore
-from tests.extender.defrag.halves import Halves
+from tests.extender.insight.defrag.halves import Halves
 from tests.extender.stored_config import configurations_of
 
 CONFIGURATION = """\
@@ -291,13 +291,13 @@ def test_a_plan_is_carried_out_and_followed(tmp_path: Path) -> None:
         assert [move["state"] for move in json.loads(begun.stdout)["moves"]] == ["leaving"]
         again = served.run("apply", str(file), "--no-wait")
         assert again.exit_code == 1
-        assert "nobody was moved: groups are being moved already" in again.stderr
+        assert "no group was moved: groups are being moved already" in again.stderr
         served.carry_on()
         status = served.run("status")
         assert status.stdout.startswith("done; 1 of 1 groups of a moved")
         followed = served.run("apply", "-", text=made.stdout)
         assert followed.exit_code == 1
-        assert "nobody was moved: the plan does not hold any more" in followed.stderr
+        assert "no group was moved: the plan does not hold any more" in followed.stderr
 
 
 def test_moves_are_stopped(tmp_path: Path) -> None:
@@ -306,7 +306,7 @@ def test_moves_are_stopped(tmp_path: Path) -> None:
         served.run("apply", "-", "--no-wait", text=made)
         stopped = served.run("stop")
         assert stopped.exit_code == 0
-        assert stopped.stdout.startswith("stopped: somebody stopped it; 0 of 1 groups of a moved")
+        assert stopped.stdout.startswith("stopped: a caller stopped it; 0 of 1 groups of a moved")
         again = served.run("stop")
         assert again.exit_code == 0
         assert again.stdout == "No moves are under way: there is nothing to be stopped.\n"
@@ -323,7 +323,7 @@ def test_inputs_can_be_kept_for_later(idle: Served, tmp_path: Path) -> None:
 
 
 def test_nobody_has_been_moved_yet(idle: Served) -> None:
-    assert idle.run("status").stdout == "Nobody has been moved since this replica began to lead.\n"
+    assert idle.run("status").stdout == "No group has been moved since this replica began to lead.\n"
 
 
 def test_scripts_get_json(idle: Served, tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_a_service_that_does_not_know_its_callers_moves_nobody() -> None:
         made = served.run("plan", "--vc", "a", "--want", "1xNODE", "--json").stdout
         result = served.run("apply", "-", "--no-wait", text=made)
         assert result.exit_code == 1
-        assert "this service does not ask who calls" in result.stderr
+        assert "this service does not authenticate callers" in result.stderr
         assert served.evicted() is None
 
 
@@ -411,7 +411,7 @@ def test_budgets_are_shown_with_the_last_look() -> None:
     limited = AutomaticMoves(vc="a", max_gpu_hours=4.0, left_gpu_hours=1.5, max_groups=6, left_groups=4, last_look=look)
     fresh = AutomaticMoves(vc="b", max_gpu_hours=1.0, left_gpu_hours=1.0)
     assert click.unstyle(tell(MovingReport(automatic=[limited, fresh]))) == (
-        "Nobody has been moved since this replica began to lead.\n"
+        "No group has been moved since this replica began to lead.\n"
         "\n"
         "BY ITSELF   GPU-H LEFT THIS HOUR   GROUPS LEFT   LOOKED AT              JOB      OUTCOME\n"
         "a                      1.50 of 4        4 of 6   2001-09-09T01:46:40Z   ns:big   over budget\n"

@@ -10,10 +10,12 @@ from msgspec.structs import replace
 
 from hived_cli import main
 from hived_config.loader import load
+from hived_extender.api.waiting import JobState
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.kube.client import PODS, KubeClient, KubeError
 from hived_jobs.creation import create_jobs
 from hived_jobs.kinds import plan_documents, read_jobs
+from hived_jobs.records import record_path
 from hived_jobs.submission import Submission
 from hived_lab.embedded.apiserver.server import ApiServer
 from tests.cli.waiting_service import GANG, GONE, WaitingService
@@ -160,16 +162,25 @@ def test_an_openpai_job_goes_by_its_name_before_the_service_knows_it(
     create_openpai(kube, write, "me")
     create(kube, "other")
     result = delete(name, "--yes")
-    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "2 pods of default/train")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "job default/me~train, with 2 pods and its record")
     assert left(kube) == ["other"]
 
 
-def test_a_job_name_of_two_users_deletes_nothing(delete: Any, kube: KubeClient, write: Any) -> None:
-    create_openpai(kube, write, "me")
-    create_openpai(kube, write, "you", role="server")
+@pytest.mark.parametrize("has_records", [True, False])
+def test_a_job_name_of_two_users_deletes_nothing(
+    delete: Any, kube: KubeClient, write: Any, *, has_records: bool
+) -> None:
+    for user in ("me", "you"):
+        create_openpai(kube, write, user)
+    for name in () if has_records else ("train", "you-train"):
+        kube.delete(record_path("default", name))
     result = delete("train", "--yes")
-    expected = "job default/train is of several users, me, you: name one of its groups or pods"
+    expected = "jobs of several users are named train in namespace default: name one of me~train, you~train"
     assert (result.exit_code, result.stderr, len(left(kube))) == (1, f"Error: {expected}\n", 4)
+    assert delete("default/you~train", "--yes").exit_code == 0
+    assert left(kube) == ["train-worker-0", "train-worker-1"]
+    assert delete("train", "--yes").exit_code == 0
+    assert left(kube) == []
 
 
 @pytest.mark.parametrize(("group", "code", "names"), [("", 0, []), (GROUP_OF_TWO, 1, ["pod"])])
@@ -187,7 +198,9 @@ def test_a_pod_goes_before_the_service_knows_it_if_its_spec_says_that_it_is_alon
 def test_a_gang_of_a_moment_ago_is_asked_for_once_more(delete: Any, kube: KubeClient, service: WaitingService) -> None:
     create(kube, "gang-0", "gang-1")
     service.jobs = []
-    service.unseen = [replace(GANG, name="podgroup/default/gang", pods=["default/gang-0", "default/gang-1"])]
+    service.unseen = [
+        replace(GANG, name="podgroup/default/gang", namespace="default", pods=["default/gang-0", "default/gang-1"])
+    ]
     assert delete("podgroup/default/gang", "--yes").exit_code == 0
     assert left(kube) == []
 
@@ -195,7 +208,7 @@ def test_a_gang_of_a_moment_ago_is_asked_for_once_more(delete: Any, kube: KubeCl
 def test_a_gang_goes_by_the_pods_that_the_service_names(delete: Any, kube: KubeClient, service: WaitingService) -> None:
     create(kube, "gang-0", "gang-1", "other")
     pods = ["default/gang-0", "default/gang-1", "default/gone"]
-    service.jobs = [replace(GANG, name="podgroup/default/gang", pods=pods)]
+    service.jobs = [replace(GANG, name="podgroup/default/gang", namespace="default", pods=pods)]
     result = delete("podgroup/default/gang", "--yes", "-o", "json")
     assert json.loads(result.stdout)["pods"] == ["default/gang-0", "default/gang-1"]
     assert left(kube) == ["other"]
@@ -205,7 +218,14 @@ def test_a_gang_goes_by_the_pods_that_the_service_names(delete: Any, kube: KubeC
 def test_a_record_goes_with_the_last_pod_of_its_job(
     delete: Any, kube: KubeClient, service: WaitingService, job: None, pods: int, records: list[str]
 ) -> None:
-    service.jobs = [replace(GANG, name="me~x/group", pods=[f"default/train-worker-{index}" for index in range(pods)])]
+    service.jobs = [
+        replace(
+            GANG,
+            name="me~x/group",
+            namespace="default",
+            pods=[f"default/train-worker-{index}" for index in range(pods)],
+        )
+    ]
     result = delete("me~x/group", "--yes")
     assert result.exit_code == 0, result.output
     assert (len(left(kube)), left(kube, RECORDS)) == (3 - pods, records)
@@ -217,10 +237,125 @@ def test_a_controller_that_would_create_the_pods_again_is_named(
 ) -> None:
     owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "torch", "uid": "u", "controller": True}
     create(kube, "gang-0", owner=owner)
-    service.jobs = [replace(GANG, name="podgroup/default/gang", pods=["default/gang-0"])]
+    service.jobs = [replace(GANG, name="podgroup/default/gang", namespace="default", pods=["default/gang-0"])]
     result = delete("podgroup/default/gang", "--dry-run")
     warning = "Warning: 1 of these pods may be created again; delete that instead: kubectl delete "
     assert (result.exit_code, result.stderr) == (0, f"{warning}-n default pytorchjob torch\n")
+
+
+SETS = "/apis/apps/v1/namespaces/default/statefulsets"
+LWS = "leaderworkerset.x-k8s.io/v1"
+LEADERS = f"/apis/{LWS}/namespaces/default/leaderworkersets"
+
+
+@pytest.mark.parametrize(("kind", "path"), [("StatefulSet", SETS), ("LeaderWorkerSet", LEADERS)])
+def test_the_object_goes_after_which_a_job_is_called(
+    delete: Any, kube: KubeClient, service: WaitingService, kind: str, path: str
+) -> None:
+    """It may have made the object that made the pods."""
+    owner = None
+    for version, each, where in ((LWS, "LeaderWorkerSet", LEADERS), ("apps/v1", "StatefulSet", SETS)):
+        metadata = {"name": "serve", **({"ownerReferences": [owner]} if owner else {})}
+        uid = kube.create(where, {"metadata": metadata, "spec": {}})["metadata"]["uid"]
+        owner = {"apiVersion": version, "kind": each, "name": "serve", "uid": uid, "controller": True}
+    create(kube, "serve-0", owner=owner)
+    name = f"{kind}/default/serve"
+    service.jobs = [replace(GANG, name=name, namespace="default", pods=["default/serve-0"])]
+    result = delete("serve", "--yes")
+    assert (result.exit_code, result.output.splitlines()) == (
+        0,
+        [f"{name}, which goes with its pods", f"{name} deleted"],
+    )
+    assert left(kube, path.replace("namespaces/default/", "")) == []
+    for where in {SETS, LEADERS} - {path}:
+        kube.delete(f"{where}/serve")
+
+
+@pytest.mark.parametrize(("phase", "exit_code"), [("Succeeded", 0), ("Failed", 0), ("Running", 1)])
+def test_of_a_job_that_has_ended_its_pods_go_unless_they_go_on(
+    delete: Any, kube: KubeClient, service: WaitingService, phase: str, exit_code: int
+) -> None:
+    """A pod that goes on has the name of one that has ended."""
+    create(kube, "gang-0")
+    kube.patch("/api/v1/namespaces/default/pods/gang-0/status", {"status": {"phase": phase}})
+    service.jobs = [
+        replace(GANG, name="podgroup/default/gang", namespace="default", state="Completed", pods=["default/gang-0"])
+    ]
+    result = delete("podgroup/default/gang", "--yes")
+    assert (result.exit_code, left(kube)) == (exit_code, [] if exit_code == 0 else ["gang-0"]), result.output
+
+
+def test_of_a_job_that_ran_twice_the_pods_of_its_latest_run_go(
+    delete: Any, kube: KubeClient, service: WaitingService
+) -> None:
+    create(kube, "again-0")
+    kube.patch("/api/v1/namespaces/default/pods/again-0/status", {"status": {"phase": "Succeeded"}})
+    name = "podgroup/default/gang"
+    service.jobs = [
+        replace(GANG, name=name, namespace="default", state="Completed", pods=[f"default/{pod}"])
+        for pod in ("again-0", "g-0")
+    ]
+    result = delete(name, "--yes")
+    assert (result.exit_code, left(kube)) == (0, []), result.output
+
+
+@pytest.mark.parametrize(("name", "code"), [("far/lone", 0), ("lone", 1)])
+@pytest.mark.parametrize("state", ["Running", "Completed"])
+def test_a_pod_of_a_namespace_that_was_not_given_stays(
+    delete: Any, kube: KubeClient, service: WaitingService, name: str, code: int, state: JobState
+) -> None:
+    pod = {"metadata": {"name": "lone"}, "spec": {"containers": [{"name": "main", "image": "example/train"}]}}
+    if "far" not in left(kube, "/api/v1/namespaces"):
+        kube.create("/api/v1/namespaces", {"metadata": {"name": "far"}})
+    kube.create("/api/v1/namespaces/far/pods", pod)
+    if state == "Completed":
+        kube.patch("/api/v1/namespaces/far/pods/lone/status", {"status": {"phase": "Succeeded"}})
+    service.jobs = [replace(GANG, name="far/lone", namespace="far", state=state, pods=["far/lone"])]
+    result = delete(name, "--yes")
+    assert (result.exit_code, "hived delete lone -n far --yes" in result.stderr) == (code, bool(code))
+    assert left(kube) == ["lone"] * code
+    delete("lone", "-n", "far", "--yes")
+    assert left(kube) == []
+
+
+@pytest.mark.parametrize("status", [404, 403])
+def test_the_pods_go_where_what_made_them_is_gone_or_hidden(
+    delete: Any, kube: KubeClient, service: WaitingService, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "u", "controller": True}
+    create(kube, "web-1-a", owner=owner)
+    asked = KubeClient.get
+
+    def get(self: KubeClient, path: str, *others: Any, **options: Any) -> Any:
+        if status == 403 and path.endswith("/replicasets/web-1"):
+            raise KubeError(403, "Forbidden", "not yours")
+        return asked(self, path, *others, **options)
+
+    monkeypatch.setattr(KubeClient, "get", get)
+    name = "Deployment/default/web"
+    service.jobs = [replace(GANG, name=name, namespace="default", pods=["default/web-1-a"])]
+    result = delete(name, "--yes")
+    assert (result.exit_code, left(kube)) == (0, []), result.output
+
+
+@pytest.mark.parametrize("is_over", [True, False])
+def test_the_object_of_a_job_goes_once_it_has_ended(
+    delete: Any, kube: KubeClient, service: WaitingService, is_over: bool
+) -> None:
+    """One that goes on has been made anew under its name."""
+    jobs = "/apis/batch/v1/namespaces/default/jobs"
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]}}
+    kube.create(jobs, {"metadata": {"name": "over"}, "spec": {"template": template}})
+    if is_over:
+        ends = [{"type": each, "status": "True"} for each in ("SuccessCriteriaMet", "Complete")]
+        kube.patch(f"{jobs}/over/status", {"status": {"conditions": ends}})
+    service.jobs = [
+        replace(GANG, name="Job/default/over", namespace="default", api_version="batch/v1", state="Completed", pods=[])
+    ]
+    result = delete("over", "--yes")
+    assert (result.exit_code, len(left(kube, "/apis/batch/v1/jobs"))) == ((0, 0) if is_over else (1, 1)), result.output
+    if not is_over:
+        kube.delete(f"{jobs}/over")
 
 
 def test_a_pod_of_a_gang_is_not_deleted_alone(delete: Any, kube: KubeClient, service: WaitingService) -> None:

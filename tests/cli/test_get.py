@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from hived_cli import main
 from hived_extender.api.pictures import letters
-from hived_extender.api.waiting import When
+from hived_extender.api.waiting import Ended, When
 from tests.cli.waiting_service import GANG as WAITING
-from tests.cli.waiting_service import GONE, REASON, WaitingService
+from tests.cli.waiting_service import GONE, REASON, SOLO, WaitingService
 from tests.stub_server import StubServer
 
 
@@ -214,7 +214,7 @@ def test_a_group_is_never_said_to_be_its_own_preemptor(server, monkeypatch):
     group = BORROWER | {"status": BORROWER["status"] | {"lazyPreemptionStatus": lazy}}
     monkeypatch.setitem(ANSWERS, "/v1/inspect/affinitygroups/me~idle/default", (200, group))
     [_, row] = lines("get", "groups", "me~idle/default", "--server", server)
-    assert row.endswith("   nobody known, its VC has no place for it 2026-11-20T10:00:00Z")
+    assert row.endswith("   unknown, its VC has no place for it 2026-11-20T10:00:00Z")
 
 
 def test_cells_held_for_a_group_on_the_move_are_marked(server, monkeypatch):
@@ -243,6 +243,33 @@ def test_one_group_is_shown_with_its_devices(server):
     assert "pool/n0[0] single[1]" in lines("get", "groups", "me~train/default", "--server", server)[1]
 
 
+@pytest.mark.parametrize(("name", "cells"), [("pool/n1", ["pool/n1"]), ("n1", ["pool/n1"]), ("single", ["single"])])
+def test_one_cell_of_the_cluster_is_shown_with_the_letters_of_the_whole(name, cells, server):
+    whole = lines("get", "cluster", "--server", server)
+    shown = lines("get", "cluster", name, "--server", server)
+    assert [line.split()[0] for line in shown[1:] if line and not line.startswith("A ")][: len(cells)] == cells
+    row = next(line for line in whole if line.split()[:1] == [cells[0].split("/")[-1]])
+    assert shown[1].split()[1:] == row.split()[1:]
+    told = json.loads("\n".join(lines("get", "cluster", name, "-o", "json", "--server", server)))
+    assert [each["cellAddress"] for each in told] == cells
+
+
+def test_a_cell_of_several_nodes_is_shown_with_them(server):
+    assert [line.split()[0] for line in lines("get", "cluster", "pool", "--server", server)[1:5]] == [
+        "pool",
+        "n0",
+        "n1",
+        "n2",
+    ]
+
+
+def test_a_cell_that_there_is_not_is_a_mistake(server):
+    for name in ("n9", "0", "pool/n1/7"):
+        told = run("get", "cluster", name, "--server", server)
+        assert (told.exit_code, told.stderr.startswith(f"Error: no cell or node '{name}'; ")) == (1, True)
+    assert run("get", "cluster", "singel", "--server", server).stderr.endswith("; nearest: single\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "answer"),
     [
@@ -262,9 +289,10 @@ def test_the_address_may_come_from_the_environment(server, monkeypatch):
     assert lines("get", "groups")[2].startswith("me~train/default")
 
 
-def test_the_words_of_the_service_are_passed_on(server):
+def test_a_group_that_is_not_there_is_a_mistake(server):
     result = run("get", "groups", "nobody", "--server", server)
-    assert (result.exit_code, result.stderr) == (1, f"Error: {UNKNOWN[1]}\n")
+    nearest = "no affinity group 'nobody' has or awaits cells; hived get groups lists all"
+    assert (result.exit_code, result.stderr) == (1, f"Error: {nearest}\n")
 
 
 @pytest.mark.parametrize(
@@ -395,6 +423,33 @@ def test_nothing_that_waits_is_said_so(service: WaitingService) -> None:
 def test_jobs_of_a_virtual_cluster_that_is_not_there_are_a_mistake(service: WaitingService) -> None:
     result = get(service, "jobs", "--vc", "visoin")
     assert (result.exit_code, result.output) == (1, "Error: no virtual cluster 'visoin'; there are vision, lang\n")
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["jobs", "slo"], "no job, gang, group or pod 'slo' waits or runs; nearest: default/solo"),
+        (["jobs", "ovr", "--ended"], "no job, gang, group or pod 'ovr' has ended; nearest: default/over"),
+        (["jobs", "over"], "default/over has ended (Completed): hived get jobs over --ended shows it"),
+        (["jobs", "solo", "--ended"], "default/solo has not ended: it is running"),
+        (["jobs", "--vc", "visoin"], "no virtual cluster 'visoin'; there are vision, lang"),
+        (["vc", "visoin"], "no virtual cluster 'visoin'; there are vision, lang"),
+        (["groups", "solo"], "no affinity group 'solo'; it is part of default/solo, a job: hived get jobs solo, or"),
+    ],
+)
+def test_a_name_that_means_nothing_is_a_mistake(
+    service: WaitingService, arguments: list[str], said: str, form: str
+) -> None:
+    over = replace(SOLO, name="default/over", pods=[], state="Completed", ended=Ended(at="2026-01-01T00:00:00Z"))
+    service.ended = [over]
+    result = get(service, *arguments, "-o", form)
+    assert (result.exit_code, said in result.stderr) == (1, True), result.output
+
+
+def test_a_job_that_other_options_leave_out_is_no_mistake(service: WaitingService) -> None:
+    result = get(service, "jobs", "solo", "--state", "waiting")
+    assert (result.exit_code, result.output) == (0, "No such job waits or runs.\n")
 
 
 def test_waiting_is_a_state_already(service: WaitingService) -> None:

@@ -1,5 +1,6 @@
 """The frame of the command line: help, errors, versions, completion."""
 
+import json
 import subprocess
 import sys
 from ast import literal_eval
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from hived import __version__
 from hived.kernels.compiling.build import TARGETS
 from hived_cli import SUMMARIES, VARIANTS, config, main
+from hived_extender import warm
 
 GROUPS = {"config": config.SUMMARIES}
 
@@ -63,6 +65,12 @@ def test_a_command_of_a_test_that_names_no_service_asks_nobody():
     assert (result.exit_code, "no answer from http://127.0.0.1:1:" in result.stderr) == (1, True)
 
 
+def test_a_library_that_is_not_there_is_said_to_be_missing(monkeypatch):
+    monkeypatch.setattr("hived_cli.version.LIBRARIES", ("numpy", "no-such-library"))
+    told = json.loads(CliRunner().invoke(main, ["version", "-o", "json"]).output)
+    assert (told["no-such-library"], "." in told["numpy"]) == ("not installed", True)
+
+
 def test_kernels_that_there_are_nowhere_are_an_error_that_names_those_there_are(monkeypatch):
     monkeypatch.setenv("HIVED_KERNELS", "bogus")
     result = CliRunner().invoke(main, ["version"])
@@ -99,7 +107,7 @@ HEAVY = (
     ("arguments", "imported"),
     [
         (["--help"], set()),
-        (["version"], set()),
+        (["version"], {"numba", "numpy"}),
         (["completion", "bash"], set()),
         (["config", "--help"], set()),
         (["get", "--help"], {"yaml"}),
@@ -114,6 +122,24 @@ def test_a_command_imports_what_it_needs_alone(arguments, imported):
     code += f"print([name for name in {HEAVY} if name in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(literal_eval(result.stdout.splitlines()[-1])) <= imported
+
+
+@pytest.mark.parametrize(
+    ("is_slow", "has_numba", "said"),
+    [
+        (False, True, "kernels  linked (avx2)"),
+        (True, True, "kernels  plain Python, which is slow: python -m hived_extender.warm compiles them, once"),
+        (True, False, "kernels  plain Python, which is slow: none are linked, and numba is not installed: "),
+    ],
+)
+def test_version_says_which_kernels_there_are_and_how_to_have_quick_ones(monkeypatch, is_slow, has_numba, said):
+    monkeypatch.setattr(warm, "load_kernels", lambda: not is_slow)
+    monkeypatch.setattr(warm, "lacks_kernels", lambda: is_slow)
+    monkeypatch.setattr(warm, "has_compiler", lambda: has_numba)
+    monkeypatch.setattr(warm, "kernels_in_use", lambda: "plain" if is_slow else "linked (avx2)")
+    assert said in CliRunner().invoke(main, ["version"]).output
+    told = json.loads(CliRunner().invoke(main, ["version", "-o", "json"]).output)
+    assert f"kernels  {told['kernels']}".startswith(said)
 
 
 def test_version_names_this_version():

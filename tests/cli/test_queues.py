@@ -1,17 +1,27 @@
 """`hived get queue`, `hived hold`, `release`, `move` and `why` against an embedded cluster with queues."""
 
 import json
+import re
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
+import urllib3
 from click.testing import CliRunner, Result
 
 from hived_cli import main
+from hived_cli.helpers.listing import order_of
 from hived_cli.serve import introduce
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.job import JobName
+from hived_extender.jobs.kinds.gates import GATE
+from hived_extender.kube.answers import KubeError
 from hived_extender.queues.table import STATE
 from tests.expecting import expect_soon
-from tests.extender.queues.embedded_jobs import PODS, Jobs, jobs_on
+from tests.extender.queues.embedded_jobs import GPU, JOBS, PODS, PYTORCH_JOBS, Jobs, jobs_on, template
+from tests.extender.queues.test_gangs import KOORDINATOR
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +34,8 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
         for name in ("second", "third"):
             found.create(name, "b")
         found.create("wrong", "nowhere")
-        found.expect(lambda: found.queued("b") == ["second", "third"])
+        found.expect(lambda: found.queued("b") == ["second", "third"], lambda: found.state("wrong") == "Refused")
+        found.expect(lambda: found.state("first") == "Running", found.rest)
         yield found
 
 
@@ -56,6 +67,39 @@ def test_a_queue_without_jobs_is_listed_and_has_none(jobs: Jobs) -> None:
     (row,) = [row for row in rows(hived(jobs, "get", "queue")) if row[0] == "a"]
     assert row == ["a", "a", "hived", "0", "0", "0", "-", "8", "gpu", "-", "-"]
     assert hived(jobs, "get", "queue", "a").output == "No job is in a queue.\n"
+
+
+def test_the_pods_of_each_job_are_counted_in_its_queue_and_on_the_pages(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        jobs.create("many", "b", gpus=2, pods=3)
+        jobs.expect(lambda: len(jobs.nodes("many")) == 3)
+        jobs.create("later", "b", gpus=4, pods=2)
+        jobs.expect(lambda: jobs.queued("b") == ["later"])
+        jobs.expect(lambda: "3 of 3 run" in hived(jobs, "get", "queue", "b").output, jobs.rest)
+        header, later, many = hived(jobs, "get", "queue", "b", "-o", "wide").output.splitlines()
+        place = header.index("PODS")
+        assert [row[place:].split("  ")[0] for row in (later, many)] == ["2 to come", "3 of 3 run"]
+        for path, told in (("queues/b", ["3 of 3 run", "2 to come"]), ("jobs", ["3 of 3 run"])):
+            page = urllib3.request("GET", f"{jobs.running.extender.url}/page/{path}", headers={"Accept": "text/html"})
+            text = page.data.decode()
+            assert ">Pods</th>" in text
+            assert [words in text for words in told] == [True] * len(told)
+
+
+def test_the_jobs_of_all_queues_are_chosen_by_user_and_labels(jobs: Jobs) -> None:
+    every = {row[1] for row in rows(hived(jobs, "get", "queue", "--jobs"))}
+    assert {row[1] for row in rows(hived(jobs, "get", "queue", "--user", "default"))} == every
+    assert hived(jobs, "get", "queue", "--user", "eve").output == "No such job is in a queue.\n"
+    assert hived(jobs, "get", "queue", "b", "-l", "nobody-has-this").output == "No such job is in a queue.\n"
+    assert {row[1] for row in rows(hived(jobs, "get", "queue", "-l", "!nobody-has-this"))} == every
+
+
+def test_the_jobs_of_the_caller_are_those_of_the_login(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "default")
+    assert [row[1] for row in rows(hived(jobs, "get", "queue", "b", "--me"))][:1] == ["Job/default/second"]
+    assert "Job/default/second" in hived(jobs, "get", "jobs", "--me").output
+    monkeypatch.setenv("LOGNAME", "eve")
+    assert hived(jobs, "get", "queue", "b", "--me").output == "No such job is in a queue.\n"
 
 
 def test_the_jobs_of_a_queue_are_in_their_order_with_reasons(jobs: Jobs) -> None:
@@ -152,11 +196,10 @@ def test_a_place_is_kept_on_the_job(jobs: Jobs) -> None:
     was = seen()
     hived(jobs, "move", "third", "--front")
     expect_soon(lambda: seen() != was)
-    with desk.lock:
-        before, desk._term = desk.turns, None  # as after a take-over
-    expect_soon(lambda: desk.turns is not before)
+    jobs.begin_queues_anew()
     assert places(jobs) == ["Job/default/third", "Job/default/second"]
     hived(jobs, "move", "second", "--front")
+    expect_soon(lambda: "has no time limit" in hived(jobs, "why", "second").output)  # a turn is over
 
 
 def test_why_tells_the_place_of_a_job_without_pods_and_who_has_its_cells(jobs: Jobs) -> None:
@@ -165,7 +208,7 @@ def test_why_tells_the_place_of_a_job_without_pods_and_who_has_its_cells(jobs: J
     assert "place 1 in queue b: is first, and the cells of its virtual cluster are in use" in said
     assert "b has 1 of 1 in use by first" in said
     assert "cause: in-use (1 NODE: 1 in use)" in said
-    assert "unknown; not every job that it waits for says when it ends" in said
+    assert "unknown; first, which has the cells, has no time limit" in said
 
 
 def test_why_of_a_later_job_names_the_order_and_promises_no_change(jobs: Jobs) -> None:
@@ -200,7 +243,7 @@ def test_jobs_without_pods_are_among_all_jobs_with_their_places(jobs: Jobs) -> N
     assert "place 1 in queue b" in hived(jobs, "top").output
 
 
-@pytest.mark.parametrize("name", ["first", "default/first", "Job/default/first", "podgroup/default/first", "its pod"])
+@pytest.mark.parametrize("name", ["first", "default/first", "Job/default/first", "job/default/first", "its pod"])
 def test_a_job_that_runs_is_known_by_the_name_of_its_object(jobs: Jobs, name: str) -> None:
     assert [row[0] for row in rows(hived(jobs, "get", "jobs", "--state", "running"))] == ["Job/default/first"]
     (pod,) = [one["metadata"]["name"] for one in jobs.kube.get(PODS)["items"] if "first-" in one["metadata"]["name"]]
@@ -218,6 +261,16 @@ def test_the_object_of_a_job_would_be_deleted_whether_it_runs_or_waits(jobs: Job
     assert answer == {"pods": [], "jobs": [f"Job/default/{short}"], "deleted": False}
 
 
+@pytest.mark.parametrize("command", ["delete", "why", "hold", "release"])
+@pytest.mark.parametrize("name", ["PyTorchJob/default/{}", "podgroup/default/{}", "podgroup/{}", "Gang/default/{}"])
+@pytest.mark.parametrize("short", ["first", "second"], ids=["that runs", "that waits"])
+def test_a_job_is_not_called_as_another_kind(jobs: Jobs, command: str, name: str, short: str) -> None:
+    name = name.format(short)
+    result = delete(jobs, name, "--yes") if command == "delete" else hived(jobs, command, name)
+    assert (result.exit_code, f"{name!r}" in result.output) == (1, True), result.output
+    assert jobs.state(short) == ("Running" if short == "first" else "Waiting")
+
+
 def test_deleting_a_job_deletes_its_object_with_its_pods(jobs: Jobs) -> None:
     jobs.create("short", "a")
     jobs.expect(lambda: jobs.runs("short"))
@@ -227,12 +280,24 @@ def test_deleting_a_job_deletes_its_object_with_its_pods(jobs: Jobs) -> None:
 
 
 @pytest.mark.parametrize("waits", [False, True], ids=["while it runs", "while it waits"])
-@pytest.mark.parametrize("name", ["far", "job/far"])
-def test_a_job_of_another_namespace_is_deleted_by_its_short_name(jobs: Jobs, name: str, waits: bool) -> None:
+@pytest.mark.parametrize("name", ["far", "job/far", "Job/far"])
+def test_a_job_of_a_namespace_that_was_not_given_is_deleted_after_a_question_alone(
+    jobs: Jobs, name: str, waits: bool
+) -> None:
     jobs.create("far", "b" if waits else "a", namespace="elsewhere")
     jobs.expect(lambda: jobs.state("far") == ("Waiting" if waits else "Running"))
-    result = delete(jobs, name, "--yes")
-    assert result.output == "Job/elsewhere/far, which goes with its pods\nJob/elsewhere/far deleted\n"
+    told = "Job/elsewhere/far, which goes with its pods"
+    refused = delete(jobs, name, "--yes")
+    command = f"hived delete {name} -n elsewhere --yes"
+    assert (refused.exit_code, refused.output) == (
+        1,
+        f"Error: {told}: it is in namespace elsewhere, which was not given, so --yes deletes nothing: say {command}\n",
+    )
+    assert delete(jobs, name, "--dry-run", "--yes").output == f"{told}\n"
+    assert "no job" in delete(jobs, name, "-n", "default", "--yes").output
+    assert jobs.state("far") == ("Waiting" if waits else "Running")
+    result = delete(jobs, *command.split()[2:])
+    assert result.output == f"{told}\nJob/elsewhere/far deleted\n"
     jobs.expect(lambda: jobs.state("far") == "")
 
 
@@ -307,7 +372,7 @@ def completed(jobs: Jobs, words: str, incomplete: str) -> list[str]:
     ("arguments", "said", "code"),
     [
         (("get", "queue", "x"), "there is no queue 'x'; there are a, b", 1),
-        (("move", "nobody", "--front"), "no job 'nobody' is in a queue", 1),
+        (("move", "nobody", "--front"), "no job, gang, group or pod 'nobody' waits or runs", 1),
         (("hold", "thrid"), "no job 'thrid' is in a queue; nearest: third", 1),
         (("move", "first", "--front"), "does not wait, so it has no place", 1),
         (("move", "second"), "give one of --front, --back and --before JOB", 2),
@@ -329,3 +394,175 @@ def completed(jobs: Jobs, words: str, incomplete: str) -> list[str]:
 def test_a_mistake_is_said(jobs: Jobs, arguments: tuple[str, ...], said: str, code: int) -> None:
     result = hived(jobs, *arguments)
     assert (result.exit_code, said in result.output) == (code, True), result.output
+
+
+def with_api_server(jobs: Jobs, *arguments: str) -> Result:
+    return hived(jobs, *arguments, "--kubeconfig", str(jobs.running.cluster.hived_kubeconfig))
+
+
+def test_resume_releases_a_job_that_waits_in_a_queue_and_says_where_it_is(jobs: Jobs) -> None:
+    hived(jobs, "hold", "second")
+    result = with_api_server(jobs, "resume", "second")
+    assert result.output == "Job/default/second: Waiting, place 1 in queue b\nhived starts it when its turn comes\n"
+    assert jobs.waits("second")
+
+
+def test_a_job_of_a_name_that_waits_in_a_queue_is_not_to_be_resumed(jobs: Jobs, tmp_path: Path) -> None:
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps(jobs.kube.get(f"{JOBS}/second") | {"apiVersion": "batch/v1", "kind": "Job"}))
+    result = with_api_server(jobs, "submit", str(file))
+    assert result.exit_code == 1
+    end = "it is suspended, and starts when its turn in its queue comes: hived why second -n default"
+    assert end in result.stderr, result.output
+
+
+def cells(header: str, line: str) -> dict[str, str]:
+    """The cells of a row by their titles: each begins where its title does, or ends there."""
+    titles, found = (list(re.finditer(r"\S+(?: {1,2}\S+)*", text)) for text in (header, line))
+    return {
+        title[0]: next((one[0] for one in found if one.start() == title.start() or one.end() == title.end()), "")
+        for title in titles
+    }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "cluster -o wide",
+        "vc",
+        "groups -o wide",
+        "jobs -o wide",
+        "jobs --ended",
+        "jobs --ended -o wide",
+        "nodes",
+        "queue",
+        "queue b",
+        "queue --jobs",
+        "free",
+    ],
+)
+def test_each_column_of_each_table_sorts_it(jobs: Jobs, words: str) -> None:
+    if "--ended" in words:
+        for name in ("brief", "brief-2"):
+            with suppress(KubeError):
+                jobs.create(name, seconds="0", suspend=False, gpus=1)
+        jobs.expect(lambda: len(rows(hived(jobs, "get", "jobs", "--ended"))) >= 2)
+    header, *_ = hived(jobs, "get", *words.split()).output.splitlines()
+    for title in cells(header, header):
+        shown = hived(jobs, "get", *words.split(), "--sort-by", title)
+        assert shown.exit_code == 0, shown.output
+        table, _, _ = shown.output.partition("\n\n")
+        column = [order_of(cells(table.splitlines()[0], line)[title]) for line in table.splitlines()[1:]]
+        assert column == sorted(column)
+
+
+def submit(jobs: Jobs, file: Path, document: dict[str, Any], *arguments: str) -> Result:
+    file.write_text(json.dumps(document))
+    return with_api_server(jobs, "submit", str(file), *arguments)
+
+
+def batch_job(name: str) -> dict[str, Any]:
+    """One pod on one node."""
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {"template": BARE}}
+
+
+WIDE = "{virtualCluster: a, priority: 10, leafCellNumber: 16}"
+BARE = {
+    "spec": {
+        "restartPolicy": "Never",
+        "containers": [{"name": "pytorch", "image": "x", "resources": {"limits": {GPU: 8}}}],
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("vc", "array", "says"),
+    [
+        (
+            "a",
+            "3",
+            "the cluster has 16: it can never run; ask for fewer at once: spec.parallelism: 2, or hived submit",
+        ),
+        (
+            "b",
+            "2",
+            "queue b does not borrow, and has 8: it can never run; ask for fewer at once: spec.parallelism: 1",
+        ),
+    ],
+)
+def test_an_array_that_never_has_cells_at_once_is_refused_with_the_remedy(
+    jobs: Jobs, tmp_path: Path, vc: str, array: str, says: str
+) -> None:
+    file = tmp_path / "array.json"
+    result = submit(jobs, file, batch_job("array"), "--vc", vc, "--array", array)
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert submit(jobs, file, batch_job("array"), "--vc", vc, "--array", array, "--dry-run").exit_code == 4
+    limit = {"a": 2, "b": 1}[vc]
+    result = submit(jobs, file, batch_job("array"), "--vc", vc, "--array", f"{array}%{limit}")
+    assert result.exit_code == 0, result.output
+    jobs.delete("array")
+    expect_soon(lambda: jobs.state("array") == "")
+
+
+def test_a_gang_larger_than_its_virtual_cluster_is_taken_where_its_queue_borrows(jobs: Jobs, tmp_path: Path) -> None:
+    roles = {role: {"replicas": 1, "template": BARE} for role in ("Master", "Worker")}
+    gang = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "metadata": {"name": "gang"}}
+    document = gang | {"spec": {"pytorchReplicaSpecs": roles}}
+    for vc, code in (("b", 1), ("a", 0)):
+        result = submit(jobs, tmp_path / "gang.json", document, "--vc", vc)
+        assert result.exit_code == code, result.output
+    jobs.expect(lambda: jobs.state("gang") == "Waiting")
+    jobs.kube.delete(f"{PYTORCH_JOBS}/gang")
+    jobs.expect(lambda: jobs.state("gang") == "")
+
+
+@pytest.mark.parametrize("says_spec", [False, True])
+def test_a_pod_larger_than_every_node_is_refused_where_its_queue_borrows(
+    jobs: Jobs, tmp_path: Path, *, says_spec: bool
+) -> None:
+    """The cluster has its 16 GPUs, but on two nodes of 8."""
+    document = batch_job("wide")
+    pod = document["spec"]["template"]["spec"]
+    container = pod["containers"][0] | {"resources": {"limits": {GPU: 16}}}
+    template: dict[str, Any] = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    if says_spec:
+        template["metadata"] = {"annotations": {SCHEDULING_SPEC: WIDE}}
+    document["spec"] = {"template": template}
+    result = submit(jobs, tmp_path / "wide.json", document, "--vc", "a")
+    assert (result.exit_code, "can never run" in result.stderr) == (1, True), result.output
+    assert jobs.state("wide") == ""
+
+
+def test_a_job_larger_than_the_cluster_is_listed_in_its_queue_as_refused(jobs: Jobs) -> None:
+    jobs.create("huge", "a", pods=3)
+    jobs.expect(lambda: jobs.state("huge") == "Refused")
+    (row,) = rows(hived(jobs, "get", "queue", "a"))
+    assert row[1] == "Job/default/huge"
+    assert "Refused" in row
+    jobs.delete("huge")
+
+
+def gated(name: str, gang: str) -> dict[str, Any]:
+    """One of two pods of a gang with the gate of queues, whose queue gives the gang another name."""
+    pod = template("b", 4, "10", "100")
+    said = {f"{KOORDINATOR}name": gang, f"{KOORDINATOR}min-available": "2"}
+    gate = {"schedulingGates": [{"name": GATE}]}
+    annotations = pod["metadata"]["annotations"] | said
+    return {"metadata": {"name": name, "annotations": annotations}, "spec": pod["spec"] | gate}
+
+
+def test_a_gang_that_waits_in_a_queue_is_held_released_and_deleted_by_both_of_its_names(jobs: Jobs) -> None:
+    for number in range(2):
+        jobs.kube.create(PODS, gated(f"ring-{number}", "Ring"))
+    expect_soon(lambda: any("Gang/" in one.name for one in jobs.inspector.queued_jobs().items))
+    (name,) = (one.name for one in jobs.inspector.queued_jobs().items if one.name.startswith("Gang/"))
+    expect_soon(lambda: jobs.state(name) == "Waiting")
+    expect_soon(lambda: hived(jobs, "why", "podgroup/default/Ring").exit_code != 1)  # lists are up to two seconds old
+    for each in (name, "podgroup/default/Ring", "ring-0"):
+        assert hived(jobs, "hold", each).output.startswith(f"{name}: Held"), each
+        assert hived(jobs, "release", each).output.startswith(f"{name}: Waiting"), each
+    for each in ("podgroup/default/Ring", name):
+        assert "2 pods of Gang/default/" in delete(jobs, each, "--dry-run").output, each
+    assert delete(jobs, name, "--yes").exit_code == 0
+    expect_soon(lambda: jobs.state(name) == "")

@@ -24,11 +24,14 @@ from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.kube.client import PODS, KubeClient, KubeError
 from hived_jobs import creation
 from hived_jobs.configuration import publish
+from hived_jobs.records import KIND, record_path
 from hived_jobs.submission import PlannedJob, PlannedPod
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.start import Embedded, start_embedded
 from tests.expecting import expect_soon
 from tests.stub_server import Request, StubServer
+
+pytestmark = pytest.mark.usefixtures("without_operators")
 
 CONFIGURATION = """\
 physicalCluster:
@@ -83,6 +86,8 @@ def kube(server, monkeypatch, tmp_path) -> Iterator[KubeClient]:
     yield client
     for pod in client.list_objects(PODS, dict).items:
         client.delete_pod(pod["metadata"]["namespace"], pod["metadata"]["name"], grace_period_s=0)
+    for one in client.list_objects("/api/v1/configmaps", dict, label_selector=KIND).items:
+        client.delete(f"/api/v1/namespaces/{one['metadata']['namespace']}/configmaps/{one['metadata']['name']}")
     client.close()
 
 
@@ -106,10 +111,21 @@ def configuration(write) -> str:
 
 def test_a_job_becomes_pods_with_priorities_that_agree(run, kube, job, configuration):
     result = run(job, "--config", configuration, "--user", "me")
-    assert (result.exit_code, result.stdout) == (0, "pod/train-worker-0 created\npod/train-worker-1 created\n")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "pod/train-worker-0 created",
+        "pod/train-worker-1 created",
+        "job me~train: PodEvicted -> RestartJob; PodFailed of worker -> FailJob",
+    ]
     pods = kube.list_objects(PODS, dict).items
     assert [pod["metadata"]["labels"]["userName"] for pod in pods] == ["me", "me"]
     assert [pod["spec"]["priority"] for pod in pods] == [100, 100]
+
+
+def test_where_no_controller_runs_it_is_told_who_replaces_pods(run, job, configuration, monkeypatch):
+    monkeypatch.setattr("hived_cli.submit.is_embedded", lambda kube: False)
+    told = run(job, "--config", configuration, "--user", "me").stdout.splitlines()[-1]
+    assert told == "job me~train: its pods are not replaced until you run hived resume me~train --watch"
 
 
 def test_what_the_command_line_says_reaches_the_pods(run, kube, write, configuration):
@@ -153,8 +169,72 @@ def test_standard_input_is_read(run, configuration):
     assert len(json.loads(result.stdout)["items"]) == 3
 
 
-def test_a_pod_that_exists_is_named(run, job, configuration):
+def test_a_job_that_exists_is_named_as_its_users(run, kube, job, configuration):
+    run(job, "--config", configuration, "--user", "me")
+    result = run(job, "--config", configuration, "--user", "me")
+    message = (
+        "job me~train exists already in namespace default; rename the new one, or delete the old one with all its "
+        "pods: hived delete me~train -n default"
+    )
+    assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
+    assert pod_names(kube) == ["train-worker-0", "train-worker-1"]
+
+
+def test_another_users_job_of_the_name_has_the_user_in_its_pods(run, kube, job, configuration):
+    run(job, "--config", configuration, "--user", "me")
+    result = run(job, "--config", configuration, "--user", "You_2")
+    assert (result.exit_code, result.stdout.splitlines()[0]) == (0, "pod/you-2-train-worker-0 created")
+    pods = [pod for pod in kube.list_objects(PODS, dict).items if pod["metadata"]["name"].startswith("you")]
+    assert {pod["metadata"]["labels"]["userName"] for pod in pods} == {"You_2"}
+    variables = {one["name"]: one.get("value") for one in pods[0]["spec"]["containers"][0]["env"]}
+    assert variables["PAI_JOB_NAME"] == "You_2~train"
+    spec = json.loads(pods[0]["metadata"]["annotations"][SCHEDULING_SPEC])
+    assert spec["affinityGroup"]["name"] == "You_2~train/default"
+
+
+def test_of_two_that_submit_at_once_one_gets_the_plain_names(run, kube, job, configuration, monkeypatch):
+    """The other one has learnt that the name is free, and then it is not."""
+    run(job, "--config", configuration, "--user", "me")
+    monkeypatch.setattr("hived_cli.submit.apart_from_others", lambda kube, job: job)
+    result = run(job, "--config", configuration, "--user", "you")
+    assert (result.exit_code, result.stdout.splitlines()[-1].split()[1]) == (0, "you~train:")
+    assert pod_names(kube)[2:] == ["you-train-worker-0", "you-train-worker-1"]
+
+
+def test_a_user_follows_a_job_by_its_full_name_until_it_fails(run, kube, server, job, configuration):
+    for user in ("me", "you"):
+        run(job, "--config", configuration, "--user", user)
+    kube.patch("/api/v1/namespaces/default/pods/you-train-worker-0/status", {"status": {"phase": "Failed"}})
+    followed = CliRunner().invoke(main, ["resume", "you~train", "--watch", "--api-server", server.url])
+    assert (followed.exit_code, followed.stderr) == (1, "Error: job default/you~train is Failed, not Completed\n")
+    expect_soon(lambda: pod_names(kube) == ["train-worker-0", "train-worker-1", "you-train-worker-0"])
+    again = CliRunner().invoke(main, ["resume", "default/you~train", "--api-server", server.url])
+    assert "job you~train is Failed: only a suspended or aborted job can be resumed" in again.stderr
+    either = CliRunner().invoke(main, ["resume", "train", "--watch", "--api-server", server.url])
+    assert (either.exit_code, "name one of me~train, you~train" in either.stderr) == (1, True)
+
+
+def test_a_job_that_is_called_as_anothers_would_be_is_told_apart_from_it(run, job, write, configuration):
+    run(write(JOB.replace("name: train", "name: you-train"), "other.yaml"), "--config", configuration, "--user", "me")
+    run(job, "--config", configuration, "--user", "me")
+    result = run(job, "--config", configuration, "--user", "you")
+    assert (result.exit_code, "hived delete me~you-train" in result.stderr) == (1, True), result.stderr
+
+
+def test_a_long_user_and_a_long_name_make_a_label_that_fits(run, kube, write, configuration):
+    users = [f"{'u' * 60}-a", f"{'u' * 60}-b"]
+    long = write(JOB.replace("name: train", f"name: {'n' * 63}"))
+    for user in ("me", *users):
+        assert run(long, "--config", configuration, "--user", user).exit_code == 0
+    labels = {
+        pod["metadata"]["labels"]["hivedscheduler.microsoft.com/job"] for pod in kube.list_objects(PODS, dict).items
+    }
+    assert (len(labels), max(map(len, labels))) == (3, 63)
+
+
+def test_a_pod_that_exists_is_named(run, kube, job, configuration):
     run(job, "--config", configuration)
+    kube.delete(record_path("default", "train"))
     result = run(job, "--config", configuration)
     message = "pod train-worker-0 exists already in namespace default; delete it or rename the job"
     assert (result.exit_code, result.stderr) == (1, f"Error: {message}\n")
@@ -168,13 +248,16 @@ def test_a_job_object_of_the_name_is_named_and_nothing_is_created(run, kube, job
     kube.create(collection, {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": spec})
     result = run(job, "--config", configuration, *options)
     kube.delete(f"{collection}/train")
-    message = "Job train (batch/v1) exists already in namespace default; delete it or rename the job"
+    way = "delete it or rename the job, or change it: kubectl apply"
+    start = "it is suspended, start it: hived resume train -n default"
+    message = f"Job train (batch/v1) exists already in namespace default; {way}; {start}"
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {message}\n")
     assert kube.list_objects(PODS, dict).items == []
 
 
 def test_a_gang_is_created_as_a_whole_or_not_at_all(run, kube, job, configuration):
     run(job, "--config", configuration)
+    kube.delete(record_path("default", "train"))
     kube.delete_pod("default", "train-worker-0", grace_period_s=0)
     result = run(job, "--config", configuration)
     message = (
@@ -294,7 +377,7 @@ def test_a_mistake_on_the_command_line_is_explained(arguments, message, run, job
     [
         (None, "found no readable file"),
         ("a: [1", "expected"),
-        ("{apiVersion: v1, kind: Bogus}", "found Bogus (v1), expected one of"),
+        ("{apiVersion: v1, metadata: {name: a}}", "found no kind"),
         ("{apiVersion: batch/v1, kind: Job, metadata: {name: a}, spec: {parallelism: two}}", "spec.parallelism"),
     ],
     ids=["absent", "no YAML", "unknown", "mistake"],
@@ -315,6 +398,7 @@ def test_a_job_that_needs_a_configuration_is_told_of_a_cluster_that_cannot_be_re
 def test_a_gang_of_several_that_is_refused_counts_those_taken_back(run, kube, write, configuration):
     job = write(JOB.replace("instances: 2", "instances: 4").replace("extras:", "extras:\n  gangAllocation: false"))
     run(job, "--config", configuration)
+    kube.delete(record_path("default", "train"))
     for index in range(3):
         kube.delete_pod("default", f"train-worker-{index}", grace_period_s=0)
     result = run(job, "--config", configuration)
@@ -444,7 +528,7 @@ def test_a_job_of_another_controller_is_kept_and_owns_its_pods(run, kube, write,
         "job vc: PodEvicted -> RestartJob",
     ]
     record = kube.get("/api/v1/namespaces/default/configmaps/hived-job-vc")
-    assert json.loads(record["data"]["state.json"]) == {"phase": "Running"}
+    assert json.loads(record["data"]["state.json"]) == {"phase": "Pending"}
     owners = [pod["metadata"]["ownerReferences"][0]["uid"] for pod in kube.list_objects(PODS, dict).items]
     assert owners == [record["metadata"]["uid"]] * 2
 
@@ -458,6 +542,14 @@ def test_a_job_that_is_there_already_is_refused_with_the_way_to_delete_it(run, k
     )
     assert (result.exit_code, result.stderr.splitlines()[-1]) == (1, f"Error: {message}")
     assert pod_names(kube) == ["vc-worker-0", "vc-worker-1"]
+
+
+def test_a_suspended_job_whose_file_is_submitted_again_is_refused_with_the_way_to_start_it(run, kube, write, records):
+    run(write(ELASTIC))
+    for text in (ELASTIC, ELASTIC.replace("suspend: true", "suspend: false")):
+        result = run(write(text))
+        assert "it is suspended, start it: hived resume dl -n default; else rename the new one" in result.stderr
+        assert (result.exit_code, pod_names(kube)) == (1, [])
 
 
 def test_a_job_that_cannot_be_created_as_a_whole_leaves_nothing(run, kube, write, records):
@@ -489,7 +581,7 @@ def test_a_suspended_job_gets_its_pods_when_it_is_resumed(run, kube, server, wri
     assert pod_names(kube) == ["dl-edljob-worker-0", "dl-edljob-worker-1"]
     assert kube.list_objects(PODS, dict).items[0]["spec"]["priority"] == 100
     again = CliRunner().invoke(main, ["resume", "default/dl", "--api-server", server.url])
-    message = "Error: job dl is Running: only a suspended or aborted job can be resumed\n"
+    message = "Error: job dl is Pending: only a suspended or aborted job can be resumed\n"
     assert (again.exit_code, again.stderr) == (1, message)
 
 
@@ -582,7 +674,7 @@ def test_pods_that_start_once_others_have_left_count_as_running(forecast, full):
 def test_a_dry_run_says_that_a_name_exists_already(forecast, full, text, name):
     result = forecast(text, "--priority", "prod")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert f"Error: {name} exists already in namespace default; delete it or rename " in result.stderr
+    assert f"Error: {name} exists already in namespace default; " in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -788,11 +880,25 @@ def test_a_watched_job_is_looked_after_until_it_ends(run, kube, write, records):
     assert pod_names(kube) == ["vc-worker-1"]
 
 
-def test_there_is_nothing_to_watch_of_pods_without_policies(run, kube, write, job, configuration):
-    for file in (job, write(POD, "pod.yaml")):
-        result = run(file, "--watch", "--config", configuration)
-        assert (result.exit_code, kube.list_objects(PODS, dict).items) == (1, [])
-        assert "follow them with hived get jobs --watch" in result.stderr
+def test_there_is_nothing_to_watch_of_pods_without_policies(run, kube, write, configuration):
+    result = run(write(POD, "pod.yaml"), "--watch", "--config", configuration)
+    assert (result.exit_code, kube.list_objects(PODS, dict).items) == (1, [])
+    assert "follow them with hived get jobs --watch" in result.stderr
+
+
+def test_an_openpai_job_is_watched_until_enough_of_it_have_ended(run, kube, write, configuration):
+    """Its other pods go then, as in OpenPAI."""
+    job = write(JOB.replace("instances: 2", "instances: 2\n    completion: {minSucceededInstances: 1}"))
+    results: list[Any] = []
+    options = ("--config", configuration, "--user", "me", "--watch")
+    submitted = threading.Thread(target=lambda: results.append(run(job, *options)))
+    submitted.start()
+    expect_soon(lambda: pod_names(kube) == ["train-worker-0", "train-worker-1"])
+    kube.patch("/api/v1/namespaces/default/pods/train-worker-0/status", {"status": {"phase": "Succeeded"}})
+    submitted.join(60)
+    assert results[0].exit_code == 0, results[0].output
+    assert results[0].stdout.splitlines()[-1] == "job me~train: PodSucceeded: train-worker-0 has succeeded: Completed"
+    assert pod_names(kube) == ["train-worker-0"]
 
 
 def test_pods_that_are_not_watched_beside_a_job_are_named(run, kube, write, records):
@@ -834,19 +940,44 @@ def test_pods_that_pass_the_queues_are_warned_of_with_a_remedy(run, write, job):
     with_queues = write(f"rules: 2\nqueues: {{enabled: true}}\n{CONFIGURATION}", "queues.yaml")
     result = run(write(PLAIN_JOB, "plain.yaml"), job, "--config", with_queues, "--vc", "research")
     assert result.exit_code == 0
-    assert "jobs wait in queues here, and pods of hived submit do not" in result.stderr
-    assert "kubectl apply the file of plain, and create the pods with the scheduling gate" in result.stderr
+    assert "job plain: hived reads 1 pod of 1 GPU in virtual cluster research" in result.stdout
+    assert "it waits in the queue of research" in result.stdout
+    assert "jobs wait in queues here, and plain pods do not" in result.stderr
+    assert "give them the scheduling gate hivedscheduler.microsoft.com/queue" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("resource", "said"),
+    [
+        ("nvidia.com/gpus", "nvidia.com/gpus is no device, did you mean nvidia.com/gpu?"),
+        ("amd.com/gpu", "asks for amd.com/gpu, which no leaf cell type means"),
+        ("cpu", "1 pod without devices: they take no cells, and wait in no queue\n"),
+        ("example.org/fpga", "1 pod without devices: they take no cells, and wait in no queue\n"),
+    ],
+)
+def test_a_resource_that_is_nearly_a_device_is_named(run, write, configuration, resource, said):
+    name = re.sub("[/.]", "-", resource)
+    text = PLAIN_JOB.replace("nvidia.com/gpu", resource).replace("name: plain", f"name: {name}")
+    result = run(write(text), "--config", configuration, "--vc", "research")
+    assert (result.exit_code, said in result.stdout) == (0, True), result.output
+
+
+def test_misspelt_fields_of_an_object_are_refused_as_kubectl_does(run, write, configuration):
+    named = PLAIN_JOB.replace("name: plain", "name: misspelt")
+    text = named.replace("restartPolicy: Never", "restartPolicy: Never\n      nodSelector: {a: b}")
+    result = run(write(text), "--config", configuration, "--vc", "research")
+    said = 'Error: job/misspelt: strict decoding error: unknown field "spec.template.spec.nodSelector"'
+    assert (result.exit_code, said in result.stderr) == (1, True), result.output
+    again = run(write(named), "--config", configuration, "--vc", "research")
+    assert again.exit_code == 0, again.output  # nothing of the first one was left
 
 
 def test_pods_that_wait_in_a_queue_or_shall_not_are_not_warned_of(run, write):
     with_queues = write(f"rules: 2\nqueues: {{enabled: true}}\n{CONFIGURATION}", "queues.yaml")
-    gated = PLAIN_JOB.replace("plain", "gated").replace(
-        "      restartPolicy",
-        "      schedulingGates: [{name: hivedscheduler.microsoft.com/queue}]\n      restartPolicy",
+    gated = POD.replace("name: notebook", "name: gated").replace(
+        "containers:", "schedulingGates: [{name: hivedscheduler.microsoft.com/queue}]\n  containers:"
     )
-    off = PLAIN_JOB.replace("plain", "off").replace(
-        "    spec:\n", '    metadata: {annotations: {hivedscheduler.microsoft.com/queue: "off"}}\n    spec:\n', 1
-    )
+    off = POD.replace("annotations: {", 'annotations: {hivedscheduler.microsoft.com/queue: "off", ')
     for name, text in (("gated", gated), ("off", off)):
         result = run(write(text, f"{name}.yaml"), "--config", with_queues, "--vc", "research")
         assert (result.exit_code, "queues" in result.stderr) == (0, False), result.stderr
@@ -886,17 +1017,20 @@ def outcome(name: str, *victims: Victim, more: int = 0) -> PodOutcome:
 
 
 def test_victims_are_named_and_hidden_ones_counted(foreteller: Foreteller, capsys: pytest.CaptureFixture[str]) -> None:
-    foreteller.outcomes = [outcome("p", Victim("cv/a", "cv"), Victim(MASKED, "", 3), Victim(MASKED), more=2)]
+    foreteller.outcomes = [
+        outcome("p", Victim("cv/a", "cv"), Victim("nlp/b", "nlp"), Victim(MASKED, "", 3), Victim(MASKED), more=2)
+    ]
     lines, errors = told(foreteller, capsys)
-    assert lines == ["It would preempt cv/a (1 pod), 2 jobs of other tenants (4 pods), 2 more jobs"]
+    assert lines == ["It would preempt a (1 pod), nlp/b (1 pod), 2 jobs of other tenants (4 pods), 2 more jobs"]
     assert errors == ""
 
 
 def test_of_several_pods_the_one_that_needs_the_cells_is_named(
     foreteller: Foreteller, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    foreteller.outcomes = [outcome("p", Victim("podgroup/cv/a", "cv", 2)), outcome("q")]
-    assert told(foreteller, capsys)[0] == ["p would preempt podgroup/cv/a (2 pods)"]
+    for name in ("podgroup/cv/a", "Job/cv/a", "cv/a"):
+        foreteller.outcomes = [outcome("p", Victim(name, "cv", 2)), outcome("q")]
+        assert told(foreteller, capsys)[0] == ["p would preempt a (2 pods)"]
 
 
 def test_an_older_service_that_names_nobody_leaves_a_way_to_find_out(

@@ -40,6 +40,13 @@ def test_bad_gpus_count_while_a_job_uses_them_and_so_do_those_of_pinned_cells(se
     assert ["vision", "RACK", "12", "8", "0", "0", "5", "3", "GPU"] in rows
 
 
+def test_gpus_count_once_where_nodes_have_one_each(service: WaitingService) -> None:
+    node = FreeCells(vc="vision", chain="RACK", level="NODE", leaves=1, promised=2, in_use=1, free=1)
+    service.free = [node, replace(node, level="GPU"), replace(node, pinned="p"), replace(node, level="GPU", pinned="p")]
+    rows = [line.split() for line in top(service).output.splitlines()]
+    assert ["vision", "RACK", "4", "2", "0", "0", "0", "2", "NODE,", "2", "GPU"] in rows
+
+
 def test_one_virtual_cluster_may_be_shown_alone(service: WaitingService) -> None:
     text = top(service, "--vc", "lang").output
     assert "vision" not in text

@@ -132,7 +132,7 @@ def test_of_several_jobs_with_a_name_the_first_that_waits_is_answered(service: W
     service.jobs.insert(1, other)
     result = why(service, "gang")
     assert result.stdout.startswith("podgroup/lab/gang")
-    assert result.stderr == "gang is part of 2 names; this is podgroup/lab/gang\n"
+    assert result.stderr == "gang is part of 2 names; this is podgroup/lab/gang, others are other/gang\n"
 
 
 def test_an_unknown_name_has_its_nearest_ones(service: WaitingService) -> None:
@@ -201,6 +201,21 @@ def test_a_change_is_tried_and_the_exit_code_says_how_it_went(
         [f"podgroup/lab/gang with priority=200 and vc=lang {expected[0]}", *expected[1:]],
     )
     assert [(each.name, each.changes) for each in service.asked] == [(GANG.name, ["priority=200", "vc=lang"])]
+
+
+@pytest.mark.parametrize(
+    ("pods", "asked", "waiting", "expected"),
+    [
+        (2, 4, 4, "2 of the 4 waiting pods of podgroup/lab/gang would start at once with vc=lang"),
+        (4, 4, 4, "all 4 waiting pods of podgroup/lab/gang would start at once with vc=lang"),
+        (9, 64, 70, "9 of the first 64 of 70 waiting pods of podgroup/lab/gang would start at once with vc"),
+    ],
+)
+def test_a_trial_of_pods_that_start_one_by_one_counts_those_that_would(
+    service: WaitingService, pods: int, asked: int, waiting: int, expected: str
+) -> None:
+    service.trial = IfResult(starts=True, nodes=["dgx-1"], pods=pods, asked=asked, waiting=waiting)
+    assert why(service, "gang", "--if", "vc=lang").output.startswith(expected)
 
 
 def test_what_was_tried_is_told_as_json(service: WaitingService) -> None:

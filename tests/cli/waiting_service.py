@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import msgspec
 
+from hived_cli.helpers.waits import has_ended
 from hived_extender.api import paths
 from hived_extender.api.waiting import (
     BadNode,
@@ -86,6 +87,8 @@ class WaitingService(StubServer):
         self.is_old = is_old
         self.unseen: list[Job] = []
         """Jobs that are not known yet to the first list that is asked for, and are to later ones."""
+        self.ended: list[Job] = []
+        """Jobs that have ended, which are in no other list."""
         self.is_down = False
 
     def _answer(self, request: Request) -> tuple[Any, ...]:
@@ -108,7 +111,8 @@ class WaitingService(StubServer):
         if self.is_old:
             return 404, f"Not Found: {request.method} {path}"
         if path == paths.JOBS_PATH:
-            found = [job for job in self.jobs if _is_wanted(job, wanted)]
+            there = [*self.jobs, *(self.ended if "ended" in wanted else ())]
+            found = [job for job in there if _is_wanted(job, wanted)]
             self.jobs, self.unseen = [*self.jobs, *self.unseen], []
             return 200, Jobs(items=found)
         if path == paths.NODES_PATH:
@@ -118,9 +122,14 @@ class WaitingService(StubServer):
         if path == paths.IF_PATH:
             self.asked.append(msgspec.json.decode(request.body, type=IfArgs))
             return 200, self.trial
+        if path.startswith(paths.GROUPS_PATH):
+            return 404, "Affinity group does not exist since it is not allocated or preempting"
         name = path.removeprefix(paths.WHY_PATH)
         return (200, self.whys[name]) if name in self.whys else (404, f"there is no job {name}")
 
 
 def _is_wanted(job: Job, wanted: Mapping[str, Sequence[str]]) -> bool:
-    return all(getattr(job, name) in values for name, values in wanted.items() if name != "queued")
+    others = {name: values for name, values in wanted.items() if name not in ("queued", "ended")}
+    return ("ended" not in wanted or has_ended(job)) and all(
+        getattr(job, name) in values for name, values in others.items()
+    )

@@ -12,12 +12,11 @@ from hived_config.access import (
     Access,
     AccessRules,
     NamespaceEntry,
-    Operator,
-    Requirement,
     VirtualClusterAccess,
 )
 from hived_config.compare import compare
 from hived_config.loader import load_text
+from hived_config.selectors import Requirement
 from tests.config.sound_file import SOUND, changed, mistakes_of
 from tests.property.examples import examples
 
@@ -171,7 +170,7 @@ def test_no_selector_chooses_a_namespace_of_which_nothing_is_known() -> None:
 
 def test_labels_are_needed_for_selectors_only() -> None:
     assert not open_rules("[labs]").needs_labels
-    assert AccessRules(opportunistic=(NamespaceEntry(requirements=(Requirement("a", Operator.EXISTS),)),)).needs_labels
+    assert AccessRules(opportunistic=(NamespaceEntry(requirements=(Requirement("a", "Exists"),)),)).needs_labels
 
 
 def test_a_long_name_that_no_virtual_cluster_can_have_is_cut_short() -> None:
@@ -195,7 +194,7 @@ def test_of_several_virtual_clusters_the_first_or_the_one_called_default_is_the_
 
 
 def test_a_name_goes_before_a_selector() -> None:
-    red = NamespaceEntry(requirements=(Requirement("team", Operator.IN, ("red",)),))
+    red = NamespaceEntry(requirements=(Requirement("team", "In", ("red",)),))
     rules = access_of(first=[red], second=[NamespaceEntry("labs")])
     assert rules.default_virtual_cluster("labs", {"team": "red"}) == "second"
     assert rules.default_virtual_cluster("other", {"team": "red"}) == "first"
@@ -328,7 +327,8 @@ def test_the_order_of_virtual_clusters_is_told_where_defaults_depend_on_it() -> 
 names = st.sampled_from(["ci", "labs", "vision"])
 vcs = st.sampled_from(["a", "b", "default"])
 priorities = st.integers(-1, 3) | st.just(MAX_GUARANTEED_PRIORITY)
-requirements = st.builds(Requirement, st.sampled_from(["team", "env"]), st.sampled_from(Operator), st.just(("red",)))
+operators = st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"])
+requirements = st.builds(Requirement, st.sampled_from(["team", "env"]), operators, st.just(("red",)))
 entries = st.builds(NamespaceEntry, names, st.just(()), priorities) | st.builds(
     NamespaceEntry, st.just(""), st.tuples(requirements), priorities
 )

@@ -56,7 +56,7 @@ def test_levels_say_what_each_virtual_cluster_has() -> None:
 
 def test_a_pinned_cell_has_its_address_and_owner() -> None:
     (pin,) = divide(cluster_of(SOUND))[0].pinned_cells
-    assert (pin.pin_id, pin.depth, pin.address, pin.vc) == ("pin", 1, "0/n1", "b")
+    assert (pin.pin_id, pin.cell_type, pin.address, pin.vc) == ("pin", "NODE", "0/n1", "b")
 
 
 def test_pinned_cells_have_the_addresses_that_the_core_gives_them() -> None:

@@ -94,7 +94,14 @@ def test_a_missing_part_does_not_hide_mistakes_in_the_others() -> None:
     ("text", "mistakes"),
     [
         ("physicalCluster: []", ["f:1: physicalCluster: found a list"]),
-        ("physicalClusters: {}", ["f:1: physicalClusters: found unknown key 'physicalClusters'"]),
+        (
+            "physicalClusters: {}",
+            [
+                "f:1: physicalClusters: found unknown key 'physicalClusters'",
+                "f:1: physicalClusters: found no cellTypes",
+                "f:1: physicalClusters: found no physicalCells",
+            ],
+        ),
         (
             "physicalCluster: {physicalCells: [{cellType: NODE, cellAdress: n0}], skuTypes: {GPU: {gpus: 1}}}",
             [
@@ -122,7 +129,41 @@ def test_mistakes_of_virtual_clusters_are_listed_whatever_the_physical_cluster_i
         *mistakes,
         "f:2: virtualClusters.A.virtualCells[0].cellNumber: found -1",
         "f:2: virtualClusters.A.pinnedCells[0].pinnedCellID: found unknown key 'pinnedCellID'",
+        *["f:2: virtualClusters.A.pinnedCells[0].pinnedCellID: found unknown pinned cell 'p'"] * ("cellAdress" in text),
     ]
+
+
+@pytest.mark.parametrize(
+    ("key", "misspelt"),
+    [
+        ("childCellNumber", "childCelNumber"),
+        ("childCellType", "childCelltyp"),
+        ("cellTypes", "cellType"),
+        ("physicalCells", "physicalCell"),
+        ("physicalCluster", "physicalClusters"),
+        ("virtualClusters", "virtualCluster"),
+        ("virtualCells", "virtualCell"),
+        ("cellNumber", "cellNummber"),
+        ("cellAddress", "cellAdress"),
+    ],
+)
+def test_a_misspelt_key_hides_no_other_mistake(key: str, misspelt: str) -> None:
+    text = (
+        "physicalCluster:\n"
+        "  cellTypes: {NODE: {childCellType: GPU, childCellNumber: 8, isNodeLevel: true}}\n"
+        "  physicalCells: [{cellType: NODE, cellAddress: n0}, {cellType: NODE, cellAddress: n0}]\n"
+        "virtualClusters: {A: {virtualCells: [{cellType: NODE, cellNumber: 3}], maxPriority: high}}\n"
+    )
+    found = mistakes_of(text.replace(f"{key}:", f"{misspelt}:"))
+    assert [mistake.split(": found ")[1][:16] for mistake in found if "unknown key" not in mistake] == [
+        mistake.split(": found ")[1][:16] for mistake in mistakes_of(text)
+    ]
+    assert f"unknown key '{misspelt}'" in "\n".join(found)
+
+
+def test_another_word_is_not_taken_for_a_key() -> None:
+    text = "physicalCluster: {}\nvirtualClusters: {A: {virtualCells: [], priority: high}}\n"
+    assert not [mistake for mistake in mistakes_of(text) if "found high" in mistake]
 
 
 # ---- whatever is in a file, it is a cluster or a ConfigError
@@ -296,7 +337,7 @@ def test_a_syntax_error_has_its_line_in_the_outer_file() -> None:
 
 
 def test_blank_lines_and_comments_before_the_configuration_count() -> None:
-    (mistake,) = mistakes_of(inside("\n# a comment\n\nphysicalClusters: {}\nvirtualClusters: {}\n"))
+    mistake, *_ = mistakes_of(inside("\n# a comment\n\nphysicalClusters: {}\nvirtualClusters: {}\n"))
     assert mistake.startswith("f:9: hivedscheduler.config.physicalClusters: found unknown key")
 
 

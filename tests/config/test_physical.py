@@ -144,6 +144,7 @@ def test_cells_of_an_unknown_chain_are_still_checked_for_keys_and_kinds() -> Non
     assert [mistake.split(": ", 2)[2].split(",")[0] for mistake in mistakes_of(text)] == [
         "found unknown cell type 'ROCK'",
         "found unknown key 'cellAdress'",
+        "found a list",
         "found a mapping",
         "found 'a/b'",
     ]

@@ -26,24 +26,8 @@ class Room:
         return least_prefix(range(len(self.frees)), self.is_enough)
 
 
-def test_nobody_leaves_where_there_is_room() -> None:
-    assert Room(0, [1, 1]).least() == []
-
-
-def test_too_few_are_none() -> None:
-    assert Room(3, [1, 1]).least() is None
-
-
 def test_there_may_be_no_candidates() -> None:
     assert Room(1, []).least() is None
-
-
-def test_the_first_ones_leave() -> None:
-    assert Room(2, [1, 1, 1, 1]).least() == [0, 1]
-
-
-def test_a_small_one_before_a_large_one_stays() -> None:
-    assert Room(4, [1, 1, 4, 4]).least() == [2]
 
 
 def test_many_candidates_are_few_questions() -> None:

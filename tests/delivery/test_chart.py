@@ -15,7 +15,7 @@ import yaml
 
 from delivery.chart import CHART, CONFIG_TYPE, CONTENT_TYPE, write_package
 from delivery.project import read_version
-from tests.extender.deploy.installations import DEPLOY
+from tests.deploy.installations import DEPLOY
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -36,10 +36,8 @@ def test_the_chart_has_the_version_of_hived() -> None:
     assert about["version"] == about["appVersion"] == read_version()
 
 
-def test_the_configuration_of_the_chart_is_the_sample_of_config_deploy() -> None:
-    sample = (DEPLOY / "base" / "hivedscheduler.yaml").read_text()
-    assert DEFAULTS["configuration"] == sample
-    assert hashlib.sha256(sample.encode()).hexdigest()[:16] in (CHART / "templates" / "_helpers.tpl").read_text()
+def test_the_chart_has_no_configuration_of_its_own() -> None:
+    assert DEFAULTS["configuration"] == ""
 
 
 def test_the_kinds_of_queues_are_those_of_config_deploy() -> None:
@@ -53,7 +51,20 @@ def test_the_defaults_follow_their_schema() -> None:
 
 @pytest.mark.parametrize(
     "values",
-    [{"replica": 2}, {"replicas": 0}, {"image": "hived"}, {"tls": {"on": True}}, {"webhook": {"failurePolicy": "No"}}],
+    [
+        {"replica": 2},
+        {"replicas": 0},
+        {"image": "hived"},
+        {"tls": {"on": True}},
+        {"webhook": {"failurePolicy": "No"}},
+        {"image": {"digest": "latest"}},
+        {"image": {"repository": ""}},
+        {"kubeScheduler": {"names": []}},
+        {"serviceMonitor": {"interval": "often"}},
+        {"rbac": {"namespaces": ["A"]}},
+        {"existingConfigMap": "A b"},
+        {"validation": True},
+    ],
     ids=str,
 )
 def test_a_value_that_is_misspelt_or_of_another_type_is_refused(values: dict[str, Any]) -> None:

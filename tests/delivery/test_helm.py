@@ -11,19 +11,23 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from delivery.chart import CHART, MANIFEST_TYPE, write_package
 from delivery.project import read_version
-from hived_extender.deploy import kustomize
-from hived_extender.deploy.installation import DIGEST_ANNOTATION, NAMESPACE, Installation
-from hived_extender.deploy.kustomize import Document, build
+from hived_cli import main
+from hived_deploy import kustomize
+from hived_deploy.installation import DIGEST_ANNOTATION, NAMESPACE, Installation
+from hived_deploy.kustomize import Document, build
+from tests.deploy.installations import DEPLOY
+from tests.deploy.rules import RULES
 from tests.e2e import tools
 from tests.e2e.tools import ToolsMissing
-from tests.extender.deploy.installations import DEPLOY
-from tests.extender.deploy.rules import RULES
 
 LEFT_OUT = {"helm.sh/resource-policy", "hived/chart-configuration", DIGEST_ANNOTATION}
 """Annotations that are not compared: two that only objects of the chart have, and digests."""
+
+HOOK = "helm.sh/hook"
 
 CONFIGURATION = (DEPLOY / "base" / "hivedscheduler.yaml").read_text()
 VIRTUAL_CLUSTERS = ("default", "research")
@@ -48,7 +52,11 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 
 def template(helm: Path, values: dict[str, Any], *options: str, namespace: str = NAMESPACE) -> list[Document]:
-    """The objects of a release with these values, in a cluster of the version of config/deploy's kube-scheduler."""
+    """The objects of a release with these values, and with the configuration of config/deploy unless they have one.
+
+    The cluster has the version of config/deploy's kube-scheduler.
+    """
+    values = {"configuration": CONFIGURATION} | values
     (image,) = [
         each["spec"]["template"]["spec"]["containers"][0]["image"]
         for each in build(DEPLOY)
@@ -61,13 +69,19 @@ def template(helm: Path, values: dict[str, Any], *options: str, namespace: str =
     return [each for each in yaml.load_all(done.stdout, yaml.CSafeLoader) if each is not None]
 
 
+def is_hook(each: Document) -> bool:
+    """Is it an object that Helm makes before the others, and takes away?"""
+    return HOOK in each["metadata"].get("annotations", {})
+
+
 def by_name(objects: list[Document]) -> dict[str, Document]:
     """Objects by kind and name, their texts of YAML as objects.
 
-    Left out are the digests of these texts, which differ with their spelling, and annotations that only the chart has.
+    Left out are the digests of these texts, which differ with their spelling, annotations that only the chart has, and
+    its hooks.
     """
     found = {}
-    for each in json.loads(json.dumps(objects)):
+    for each in json.loads(json.dumps([each for each in objects if not is_hook(each)])):
         for holder in (each["metadata"], each.get("spec", {}).get("template", {}).get("metadata", {})):
             annotations = holder.pop("annotations", {})
             if kept := {key: annotations[key] for key in annotations if key not in LEFT_OUT}:
@@ -157,10 +171,17 @@ def test_values_give_the_objects_of_the_manifests_command(name: str, helm: Path)
     assert by_name(template(helm, values | {"createNamespace": True})) == by_name(installed(**choices))
 
 
+OF_SERVICES = {"is_probed_at_a_port_it_has", "holds_a_lease_it_may_hold", "has_an_account_of_its_own"}
+"""Rules for programs that keep running; the Job of the hook ends, and has no rights."""
+
+
 @pytest.mark.parametrize("name", [each for each in CASES if "refuses" not in each])
 def test_no_object_breaks_a_rule(name: str, helm: Path) -> None:
     objects = template(helm, CASES[name][0] | {"createNamespace": True})
-    assert {rule: list(check(objects)) for rule, check in RULES.items()} == {rule: [] for rule in RULES}
+    lasting = [each for each in objects if not is_hook(each)]
+    assert {rule: list(check(lasting)) for rule, check in RULES.items()} == {rule: [] for rule in RULES}
+    of_hooks = {rule: check for rule, check in RULES.items() if rule not in OF_SERVICES}
+    assert {rule: list(check(objects)) for rule, check in of_hooks.items()} == {rule: [] for rule in of_hooks}
 
 
 def test_without_the_value_the_namespace_is_helms_to_make(helm: Path) -> None:
@@ -229,9 +250,13 @@ def test_kube_scheduler_is_not_newer_than_the_cluster(helm: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "word"),
     [
-        ({"kubeScheduler": {"perVirtualCluster": True}}, "takes a name with {vc}"),
+        ({"kubeScheduler": {"perVirtualCluster": True}}, "needs a name with {vc}"),
         ({"existingConfigMap": "x", "kubeScheduler": {"perVirtualCluster": True}}, "name them in virtualClusters"),
+        ({"configuration": ""}, "it is empty; give your cluster's with --set-file configuration=hivedscheduler.yaml"),
         ({"configuration": "a: ["}, "configuration:"),
+        ({"configuration": "physicalCluster: {}"}, "no virtualClusters in it"),
+        ({"configuration": "- a"}, "configuration:"),
+        ({"image": {"digest": "latest"}}, "image"),
         ({"replica": 3}, "replica"),
         ({"virtualClusters": ["A b", "a-b"], "kubeScheduler": {"names": ["{vc}"], "perVirtualCluster": True}}, "a-b"),
         ({"webhook": {"enabled": True}}, "webhook.caBundle"),
@@ -239,6 +264,7 @@ def test_kube_scheduler_is_not_newer_than_the_cluster(helm: Path) -> None:
     ids=str,
 )
 def test_values_that_cannot_be_used_are_refused(values: dict[str, Any], word: str, helm: Path) -> None:
+    values = {"configuration": CONFIGURATION} | values
     command = [str(helm), "template", "hived", str(CHART), "--values", "-"]
     done = subprocess.run(command, input=yaml.safe_dump(values), capture_output=True, text=True, check=False)
     assert done.returncode
@@ -246,8 +272,64 @@ def test_values_that_cannot_be_used_are_refused(values: dict[str, Any], word: st
 
 
 def test_helm_finds_no_fault(helm: Path) -> None:
-    done = subprocess.run([helm, "lint", "--strict", CHART], capture_output=True, text=True, check=False)
+    file = DEPLOY / "base" / "hivedscheduler.yaml"
+    command = [helm, "lint", "--strict", CHART, f"--set-file=configuration={file}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
+
+
+HOOK_OBJECTS = {"ConfigMap/hived-validation", "Job/hived-validation"}
+
+
+def hooks(helm: Path, **values: Any) -> dict[str, Document]:
+    """The objects that Helm makes before the others, by kind and name."""
+    return {f"{each['kind']}/{each['metadata']['name']}": each for each in template(helm, values) if is_hook(each)}
+
+
+def test_a_job_checks_the_configuration_before_everything_else(helm: Path) -> None:
+    found = hooks(helm)
+    annotations = [each["metadata"]["annotations"] for each in found.values()]
+    assert found.keys() == HOOK_OBJECTS
+    assert {each[HOOK] for each in annotations} == {"pre-install,pre-upgrade"}
+    weights = {name: int(each["metadata"]["annotations"].get(f"{HOOK}-weight", 0)) for name, each in found.items()}
+    assert weights["ConfigMap/hived-validation"] < weights["Job/hived-validation"]
+
+
+def test_the_job_runs_as_hived_does_without_rights(helm: Path) -> None:
+    pod = hooks(helm)["Job/hived-validation"]["spec"]["template"]["spec"]
+    hived = by_name(template(helm, {}))["Deployment/hived"]["spec"]["template"]["spec"]
+    same = ("image", "securityContext", "resources")
+    (container,), (own,) = pod["containers"], hived["containers"]
+    assert [container[key] for key in same] == [own[key] for key in same]
+    assert pod["securityContext"] == hived["securityContext"]
+    assert (pod["automountServiceAccountToken"], "serviceAccountName" in pod) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"), [("", 0), ("  more: {virtualCells: [{cellType: NONE, cellNumber: 1}]}\n", 1)]
+)
+def test_the_jobs_command_fails_with_each_mistake_of_its_file(
+    change: str, code: int, helm: Path, tmp_path: Path
+) -> None:
+    found = hooks(helm, configuration=CONFIGURATION + change)
+    spec = found["Job/hived-validation"]["spec"]["template"]["spec"]
+    mount = spec["containers"][0]["volumeMounts"][0]["mountPath"]
+    for name, text in found["ConfigMap/hived-validation"]["data"].items():
+        (tmp_path / name).write_text(text)
+    words = [word.replace(mount, str(tmp_path)) for word in spec["containers"][0]["args"]]
+    done = CliRunner().invoke(main, words)
+    assert (done.exit_code, "unknown chain 'NONE'" in done.output) == (code, bool(code))
+    assert found["Job/hived-validation"]["spec"]["backoffLimit"] == 0
+
+
+def test_the_job_checks_a_config_map_of_the_users(helm: Path) -> None:
+    found = hooks(helm, existingConfigMap="ours", configuration="")
+    (volume, _) = found["Job/hived-validation"]["spec"]["template"]["spec"]["volumes"]
+    assert (found.keys(), volume["configMap"]["name"]) == ({"Job/hived-validation"}, "ours")
+
+
+def test_the_job_can_be_left_out(helm: Path) -> None:
+    assert not hooks(helm, validation={"enabled": False})
 
 
 def test_helm_reads_the_package(helm: Path, tmp_path: Path, environ: dict[str, str]) -> None:

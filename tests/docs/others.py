@@ -9,7 +9,7 @@ from typing import Any
 _SELECTOR = {"matchLabels": ..., "matchExpressions": ...}
 _VOLCANO_QUEUE = {
     "weight": ..., "capability": ..., "reclaimable": ..., "guarantee": {"resource": ...}, "deserved": ...,
-    "parent": ..., "priority": ..., "affinity": ...,
+    "parent": ..., "priority": ..., "affinity": ..., "dequeueStrategy": ..., "extendClusters": ..., "type": ...,
 }  # fmt: skip
 _KUEUE_QUOTA = {"name": ..., "nominalQuota": ..., "borrowingLimit": ..., "lendingLimit": ...}
 _KAI_RESOURCE = {"quota": ..., "limit": ..., "overQuotaWeight": ...}

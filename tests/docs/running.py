@@ -42,7 +42,7 @@ ELSEWHERE = {
     r"--config-map": "needs a real cluster",
     r"^hived config (?:generate|sync).*--topology": "needs what nvidia-smi prints; tests/config/generating has that",
     r"(?:resume|delete) train -n|groups team-a": "speaks of another namespace, to show the option",
-    r"^hived (?:why|delete podgroup)": "names a job of the reader's; tests/cli/test_asking.py does it",
+    r"^hived (?:why|delete (?:podgroup|me~))": "names a job of the reader's; tests/cli/test_asking.py does it",
     r"^kubectl apply(?!.* -k)|pod-bind-proof": "needs a real cluster",
     r"^hived config (?:generate --levels|sync -f|sync --max)": "needs nodes that are labelled so",
 }
@@ -63,7 +63,7 @@ EXIT_CODES = {
 ASKS_A_CLUSTER = re.compile(
     r"kubectl (?!apply)|curl |hived (?:submit(?!.*-o yaml)|resume|get|why|top|delete|hold|release|move|defrag|"
     r"config (?:plan|push|pull|diff|history|rollback|get-id|set-vc(?!.* -f)|move(?!.* -f)|"
-    r"remove-vc(?!.* -f)|sync|generate))"
+    r"remove-vc(?!.* -f)|sync|generate)|service start)"
 )
 """Commands for which a cluster is started, if there is none yet."""
 
@@ -76,7 +76,9 @@ _AN_HOUR_LATER = (
 BEFORE = {
     r"^hived config generate .*-o (\S+)": r"rm -f \1",
     r"^hived certificates --as-secrets --out (\S+)": r"rm -rf \1",
-    r"^kubectl get configmap hived-job-train|^hived delete train": "hived submit job.yaml || true",
+    r"^kubectl get configmap hived-job-train": "kubectl get configmap hived-job-train || hived submit web.yaml",
+    r"^hived (?:delete|resume) (?:default/)?train": "kubectl get job train || hived submit job.yaml",
+    r"^hived submit .*--after": "kubectl get job prepare || hived submit prepare.yaml",
     r"^hived defrag": "bash fragmented.sh",
     r"^hived (?:hold|release|move|get queue)": "bash queued.sh",
     r"^hived defrag .*--state (inputs\.json)": r"hived defrag inputs > \1",
@@ -211,7 +213,7 @@ class Session:
         if text.startswith("hived submit ") and "--dry-run" not in text:
             file = text.split()[2]
             if file in self._submitted:
-                self._shell("kubectl delete configmap -l hivedscheduler.microsoft.com/job-kind")
+                self._shell(f"kubectl delete --ignore-not-found -f {file}")
             self._submitted.add(file)
 
     def _shell(self, text: str) -> "subprocess.CompletedProcess[str]":

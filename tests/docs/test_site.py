@@ -115,7 +115,7 @@ def test_a_picture_stands_in_the_site_as_it_is(tmp_path: Path, monkeypatch) -> N
     picture = ROOT / "docs" / "guarantee" / "delays.svg"
     assert (tmp_path / "source" / "guarantee" / "delays.svg").read_bytes() == picture.read_bytes()
     assert "](guarantee/delays.svg)" in (tmp_path / "source" / "guarantee.md").read_text()
-    assert "](../guarantee/delays.svg)" in (tmp_path / "source" / "repository" / "README.md").read_text()
+    assert "](../page/cluster.png)" in (tmp_path / "source" / "repository" / "README.md").read_text()
 
 
 def test_pictures_are_small_enough_for_every_checkout() -> None:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from hived.values.specs import ClusterSpec
 from hived_config.loader import load_cluster
-from hived_extender.deploy.installation import NAMESPACE
+from hived_deploy.installation import NAMESPACE
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.reconfiguration.versions import TEXT_KEY
 from hived_jobs.configuration import publish

@@ -5,12 +5,11 @@ from typing import Any
 
 import yaml
 
-from hived_extender.kueue.workloads import KINDS
+from hived_extender.queues.kueue.workloads import KINDS
 from tests.e2e.tools import controller_source
 
 Json = dict[str, Any]
 
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MODULE = "sigs.k8s.io/kueue"
 
 

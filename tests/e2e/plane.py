@@ -12,17 +12,20 @@ import subprocess
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from hived_extender.kube.client import NODES, PODS, KubeClient, KubeError, pod_path
+from hived_jobs.records import KIND, record_path
+from hived_jobs.submission import JOB
 from hived_lab.embedded.nodes import Machine
 from tests.e2e import guard
 from tests.e2e.certificates import LOOPBACK, Authority, KeyPair
 from tests.e2e.machines import KUBELET, PRESENT, NetworkFailures, create_nodes, is_ready, node_path
+from tests.e2e.podgroups import DEFINITIONS
 from tests.e2e.processes import Process, StartError, answers, free_port
 from tests.e2e.tools import Tools
 from tests.parts import MadeOfParts
@@ -159,8 +162,29 @@ class ControlPlane(MadeOfParts):
                 raise StartError(f"waited {timeout_s:.0f} s for {what}\n{tails}")
             time.sleep(0.1)
 
+    @contextlib.contextmanager
+    def defined(self, *definitions: Mapping[str, Any]) -> Iterator[None]:
+        """Kinds of custom resources, of which the API server has objects until the end; then they are gone."""
+        for each in definitions:
+            self.kube.create(DEFINITIONS, each)
+        try:
+            self.wait_for("the kinds to be there", lambda: all(map(self._lists, definitions)))
+            yield
+        finally:
+            self.kubectl("delete", "--wait", *(f"crd/{each['metadata']['name']}" for each in definitions))
+
+    def _lists(self, definition: Mapping[str, Any]) -> bool:
+        spec = definition["spec"]
+        try:
+            self.kube.get(f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}")
+        except KubeError:
+            return False
+        return True
+
     def clear(self, timeout_s: float = 60.0) -> None:
-        """Delete all pods and nodes, for the next experiment; namespaces and what else is in them stay."""
+        """Delete pods, nodes and records of jobs, for the next experiment; namespaces and what else is in them stay."""
+        for one in self.kube.list_objects("/api/v1/configmaps", dict[str, Any], label_selector=KIND).items:
+            self.kube.delete(record_path(one["metadata"]["namespace"], one["metadata"]["labels"][JOB]))
         for name in self._names(NODES):
             self._delete(node_path(name))
         for pod in self.kube.list_objects(PODS, dict[str, Any]).items:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -26,8 +26,19 @@ BUSY_S = 5.0
 Json = dict[str, Any]
 
 
-def configuration(folder: Path, shares: Mapping[str, int], *, gpus: int = 8, **settings: Any) -> Path:
-    """A file for our service: nodes n0, n1, ... of so many GPUs and CPUs, and how many each virtual cluster has."""
+def configuration(
+    folder: Path,
+    shares: Mapping[str, int],
+    *,
+    gpus: int = 8,
+    of_vcs: Mapping[str, Json] | None = None,
+    edit: Callable[[Json], None] = lambda _: None,
+    **settings: Any,
+) -> Path:
+    """A file for our service: nodes n0, n1, ... of so many GPUs and CPUs, and how many each virtual cluster has.
+
+    `of_vcs` are further keys of virtual clusters, `settings` those of the file, and `edit` changes what remains.
+    """
     document = settings | {
         "physicalCluster": {
             "skuTypes": {"GPU": {"gpu": 1, "cpu": 1, "memory": "8Gi"}},
@@ -35,9 +46,11 @@ def configuration(folder: Path, shares: Mapping[str, int], *, gpus: int = 8, **s
             "physicalCells": [{"cellType": "NODE", "cellAddress": f"n{each}"} for each in range(sum(shares.values()))],
         },
         "virtualClusters": {
-            vc: {"virtualCells": [{"cellType": "NODE", "cellNumber": count}]} for vc, count in shares.items()
+            vc: {"virtualCells": [{"cellType": "NODE", "cellNumber": count}], **(of_vcs or {}).get(vc, {})}
+            for vc, count in shares.items()
         },
     }
+    edit(document)
     file = folder / "hivedscheduler.yaml"
     file.write_text(yaml.safe_dump(document))
     return file

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import yaml
 
-from hived_extender.deploy.installation import NAMESPACE, SCHEDULER, deploy_folder
-from hived_extender.deploy.kustomize import build
+from hived_deploy.installation import NAMESPACE, SCHEDULER, deploy_folder
+from hived_deploy.kustomize import build
 from tests.e2e.plane import ControlPlane
 
 KINDS = {

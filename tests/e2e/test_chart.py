@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hived_extender.deploy.installation import CONFIG, NAMESPACE
+from hived_deploy.installation import CONFIG, NAMESPACE
 from tests.e2e import tools
 from tests.e2e.plane import ControlPlane
 from tests.e2e.test_installation import uninstall
@@ -17,6 +17,7 @@ from tests.e2e.tools import ToolsMissing
 from tests.places import ROOT
 
 CHART = ROOT / "charts" / "hived"
+SAMPLE = ROOT / "config" / "deploy" / "base" / "hivedscheduler.yaml"
 CONFIG_MAP = f"/api/v1/namespaces/{NAMESPACE}/configmaps/{CONFIG}"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 
@@ -37,8 +38,13 @@ class Helm:
         ).stdout  # fmt: skip
 
     def install(self) -> str:
-        """Install the release with the defaults."""
-        return self.run("install", "hived", str(CHART), "--create-namespace")
+        """Install the release with the sample of config/deploy."""
+        return self.run("install", "hived", str(CHART), "--create-namespace", values=values())
+
+
+def values(**more: Any) -> dict[str, Any]:
+    """Values with the sample of config/deploy, and others. No node here could run the Job that checks it."""
+    return {"configuration": SAMPLE.read_text(), "validation": {"enabled": False}, **more}
 
 
 @pytest.fixture
@@ -77,7 +83,7 @@ def test_an_upgrade_with_the_same_configuration_leaves_what_was_pushed(plane: Co
     helm.install()
     pushed = "# pushed\n" + text_in_force(plane)
     push(plane, pushed)
-    helm.run("upgrade", "hived", str(CHART), values={"replicas": 1})
+    helm.run("upgrade", "hived", str(CHART), values=values(replicas=1))
     assert text_in_force(plane) == pushed
 
 
@@ -85,7 +91,7 @@ def test_an_upgrade_with_another_configuration_applies_it(plane: ControlPlane, h
     helm.install()
     installed = text_in_force(plane)
     push(plane, "# pushed\n" + installed)
-    helm.run("upgrade", "hived", str(CHART), "--force-conflicts", values={"configuration": "# ours\n" + installed})
+    helm.run("upgrade", "hived", str(CHART), "--force-conflicts", values=values(configuration="# ours\n" + installed))
     assert text_in_force(plane) == "# ours\n" + installed
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
+from hived_deploy.installation import NAMESPACE
 from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.api.inspection import ConfigClient, Inspector
-from hived_extender.deploy.installation import NAMESPACE
 from hived_extender.kube.client import KubeClient
 from hived_extender.reconfiguration.versions import REFUSED, TEXT_KEY, VERSIONS_KEY
 from tests.e2e.certificates import LOOPBACK

@@ -12,7 +12,7 @@ import pytest
 
 from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION
 from hived_extender.jobs.asks import PRIORITY
-from hived_extender.kube.client import NODES, KubeError, pod_path
+from hived_extender.kube.client import NODES, pod_path
 from hived_jobs.records import KIND
 from hived_lab.demo.experiment import Loaded, experiments_folder, load_experiments
 from hived_lab.demo.report import Report
@@ -22,7 +22,7 @@ from tests.e2e.cluster import RealCluster
 from tests.e2e.failures.working_cluster import redirected
 from tests.e2e.http_proxy import HttpProxy, Side
 from tests.e2e.plane import ControlPlane
-from tests.e2e.podgroups import CUSTOM, DEFINITIONS, definition, path_of
+from tests.e2e.podgroups import CUSTOM, definition
 from tests.e2e.pods import create, is_bound, priority_class
 from tests.e2e.rights import grant_rights, service_kubeconfig
 from tests.expecting import expect_soon
@@ -45,22 +45,8 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def podgroup_kinds(plane: ControlPlane) -> Iterator[ControlPlane]:
     """A control plane that has the PodGroups of scheduler-plugins and of Volcano."""
-    for kind in CUSTOM:
-        plane.kube.create(DEFINITIONS, definition(kind))
-    for kind in CUSTOM:
-        plane.wait_for(f"{kind.name} to be served", lambda kind=kind: has_kind(plane, path_of(kind)))
-    yield plane
-    for kind in CUSTOM:
-        plane.kube.delete(f"{DEFINITIONS}/{kind.name}")
-
-
-def has_kind(plane: ControlPlane, path: str) -> bool:
-    """Whether objects of a kind can be listed."""
-    try:
-        plane.kube.get(path)
-    except KubeError:
-        return False
-    return True
+    with plane.defined(*map(definition, CUSTOM)):
+        yield plane
 
 
 @pytest.fixture(scope="module")

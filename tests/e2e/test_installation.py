@@ -11,18 +11,18 @@ from urllib.request import Request, urlopen
 import pytest
 import yaml
 
-from hived_extender.deploy.installation import CONFIG, NAMESPACE, OVERLAYS, SCHEDULER
-from hived_extender.deploy.kustomize import build
+from hived_deploy.installation import CONFIG, NAMESPACE, OVERLAYS, SCHEDULER
+from hived_deploy.kustomize import build
 from hived_extender.kube.client import PODS, KubeClient
 from hived_extender.kube.lease import LeaseName
 from hived_extender.reconfiguration.stores import ConfigMapName
 from hived_extender.running import start_extender
 from hived_lab.embedded.nodes import Machine
+from tests.deploy.rules import of_kind, scheduler_configurations
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import POD_LIST, pod
 from tests.e2e.processes import Process, StartError, free_port
 from tests.e2e.rights import HIVED, grant_rights, scheduler_kubeconfig, service_kubeconfig
-from tests.extender.deploy.rules import of_kind, scheduler_configurations
 from tests.places import ROOT
 
 DEPLOY = ROOT / "config" / "deploy"

@@ -27,8 +27,7 @@ CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurat
 @pytest.fixture
 def cluster(plane: ControlPlane, tmp_path: Path) -> Iterator[RealCluster]:
     """A cluster with the webhook."""
-    file = configuration(tmp_path, {"a": 1}, gpus=4)
-    file.write_text(file.read_text().replace("  a:\n", "  a:\n    namespaces: [default]\n"))
+    file = configuration(tmp_path, {"a": 1}, gpus=4, of_vcs={"a": {"namespaces": ["default"]}})
     document, options = webhook("MutatingWebhookConfiguration", MUTATE_PATH, file, tmp_path / "certificates")
     with RealCluster(plane, file, serve_options=options) as running:
         plane.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump(document))

@@ -17,6 +17,9 @@ from tests.e2e.pods import Json
 from tests.job_files import ALL, VOLCANO
 
 NAMESPACE = "jobs"
+NATIVE = {"Job": "/apis/batch/v1", "Deployment": "/apis/apps/v1"}
+"""Kinds that every cluster has."""
+
 PLURALS = ("pods", "services", "configmaps", "secrets", "serviceaccounts")
 
 
@@ -54,7 +57,7 @@ def submit(plane: ControlPlane, folder: Path, text: str) -> Result:
     return CliRunner().invoke(main, words)
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", [kind for kind in ALL if kind not in NATIVE])
 def test_a_job_is_created_as_a_whole_and_goes_as_a_whole(
     kind: str, plane: ControlPlane, kube: KubeClient, tmp_path: Path
 ) -> None:
@@ -66,6 +69,19 @@ def test_a_job_is_created_as_a_whole_and_goes_as_a_whole(
     plane.wait_for("everything to be collected", lambda: not any(made(kube, plural) for plural in PLURALS))
 
 
+@pytest.mark.parametrize("kind", NATIVE)
+def test_an_object_of_a_kind_that_the_cluster_has_is_created_as_it_is(
+    kind: str, plane: ControlPlane, kube: KubeClient, tmp_path: Path
+) -> None:
+    result = submit(plane, tmp_path, ALL[kind])
+    assert result.exit_code == 0, result.output
+    where = f"{NATIVE[kind]}/namespaces/{NAMESPACE}/{kind.lower()}s"
+    [made_object] = kube.list_objects(where, dict).items
+    assert made_object["spec"]["template"]["spec"]["schedulerName"] == "hived"
+    assert not made(kube, "configmaps")
+    kube.delete(f"{where}/{made_object['metadata']['name']}", with_dependents=True)
+
+
 def test_an_eviction_restarts_a_job_that_says_so(plane: ControlPlane, kube: KubeClient, tmp_path: Path) -> None:
     assert submit(plane, tmp_path, VOLCANO).exit_code == 0
     before = {pod["metadata"]["uid"] for pod in made(kube, "pods")}
@@ -73,10 +89,10 @@ def test_an_eviction_restarts_a_job_that_says_so(plane: ControlPlane, kube: Kube
         kube.evict_pod(NAMESPACE, "vc-worker-1")
         plane.wait_for("all pods to be new ones", lambda: is_new(kube, before))
     state = read_record(kube, NAMESPACE, "vc").state
-    assert (state.phase, state.retries, state.reason) == (Phase.RUNNING, 1, "PodEvicted: vc-worker-1 is gone")
+    assert (state.phase, state.retries, state.reason) == (Phase.PENDING, 1, "PodEvicted: vc-worker-1 is gone")
 
 
 def is_new(kube: KubeClient, before: set[str]) -> bool:
     now = {pod["metadata"]["uid"] for pod in made(kube, "pods")}
-    is_running = read_record(kube, NAMESPACE, "vc").state.phase is Phase.RUNNING
+    is_running = read_record(kube, NAMESPACE, "vc").state.phase is Phase.PENDING
     return len(now) == len(before) and not now & before and is_running

@@ -66,8 +66,24 @@ def kube(cluster: RealCluster) -> Iterator[KubeClient]:
 
 
 def taint(kube: KubeClient, *names: str) -> None:
+    """Taint nodes, and wait until kube-scheduler has heard of the last one."""
     for name in names:
         kube.patch(node_path(name), {"spec": {"taints": [{"key": "maintenance", "effect": "NoSchedule"}]}})
+    expect_soon(lambda: refuses_a_probe(kube, names[-1]))
+
+
+def refuses_a_probe(kube: KubeClient, node: str) -> bool:
+    """Does kube-scheduler keep a pod without devices off a node?"""
+    create(kube, [gpu_pod("probe", 0, nodeSelector={HOSTNAME: node})])
+
+    def decided() -> str:
+        pod = kube.get(pod_path("default", "probe"))
+        told = next((one for one in pod["status"].get("conditions") or () if one["type"] == "PodScheduled"), {})
+        return str(pod["spec"].get("nodeName") or told.get("message") or "")
+
+    found = expect_soon(decided)
+    kube.delete_pod("default", "probe", grace_period_s=0)
+    return found != node
 
 
 def set_devices(kube: KubeClient, name: str, count: int) -> None:

@@ -4,45 +4,30 @@ Kueue itself does not run: the test takes its steps. `controllers/test_kueue.py`
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_extender.kueue.checks import Said, Write
-from hived_extender.kueue.controller import write_state
-from hived_extender.kueue.workloads import MANAGER, workload_of
+from hived_extender.queues.kueue.checks import Said, Write
+from hived_extender.queues.kueue.controller import write_state
+from hived_extender.queues.kueue.workloads import MANAGER, workload_of
 from tests.e2e.cluster import RealCluster
-from tests.e2e.kueue_kinds import DEFINITIONS, Json, definitions
+from tests.e2e.kueue_kinds import definitions
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import configuration
 from tests.e2e.rights import grant_rights, service_kubeconfig
 from tests.expecting import expect_soon
-from tests.extender.kueue.kueue_by_hand import KueueByHand
-from tests.extender.kueue.workload_objects import CHECK, pod_set, template
+from tests.extender.queues.kueue.kueue_by_hand import KueueByHand
+from tests.extender.queues.kueue.workload_objects import CHECK, pod_set, template
 
 
 @pytest.fixture(scope="module", params=["v1beta1", "v1beta2"])
 def version(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
     """Kueue's kinds are there in one version of its API, for all tests: a kind that comes back is not soon its own."""
-    version: str = request.param
-    kinds = definitions(version)
-    for each in kinds:
-        plane.kube.create(DEFINITIONS, each)
-    plane.wait_for("Kueue's kinds to be there", KueueByHand(plane.kube, version).is_there)
-    yield version
-    for each in kinds:
-        plane.kube.delete(f"{DEFINITIONS}/{each['metadata']['name']}")
-    plane.wait_for("Kueue's kinds to be gone", lambda: not any(is_defined(plane, each) for each in kinds))
-
-
-def is_defined(plane: ControlPlane, kind: Json) -> bool:
-    """Is a kind there, on its way out perhaps?"""
-    with suppress(KubeError):
-        plane.kube.get(f"{DEFINITIONS}/{kind['metadata']['name']}")
-        return True
-    return False
+    with plane.defined(*definitions(request.param)):
+        plane.wait_for("Kueue's kinds to be there", KueueByHand(plane.kube, request.param).is_there)
+        yield request.param
 
 
 @pytest.fixture
@@ -56,8 +41,7 @@ def kueue(plane: ControlPlane, version: str) -> Iterator[KueueByHand]:
 @pytest.fixture
 def hived(plane: ControlPlane, kueue: KueueByHand, tmp_path: Path) -> Iterator[RealCluster]:
     """hived with the rights of an installation, after the kinds: it looks for new ones every minute."""
-    file = configuration(tmp_path, {"a": 1, "b": 1}, gpus=4)
-    file.write_text(file.read_text().replace("  a:\n", "  a:\n    namespaces: [default]\n"))
+    file = configuration(tmp_path, {"a": 1, "b": 1}, gpus=4, of_vcs={"a": {"namespaces": ["default"]}})
     with RealCluster(plane, file) as cluster:
         yield cluster
 

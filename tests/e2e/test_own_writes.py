@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hived_extender.deploy.installation import SCHEDULER, Installation, deploy_folder
+from hived_deploy.installation import SCHEDULER, Installation, deploy_folder
 from hived_extender.kube.client import KubeClient, KubeError
 from tests.e2e.plane import ControlPlane
 from tests.e2e.rights import grant_rights, service_kubeconfig

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hived_extender.deploy.installation import NAMESPACE
+from hived_deploy.installation import NAMESPACE
 from hived_extender.kube.client import KubeClient
 from tests.e2e.plane import ControlPlane
 from tests.e2e.rights import HIVED as ACCOUNT

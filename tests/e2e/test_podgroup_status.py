@@ -1,7 +1,6 @@
 """PodGroups of other schedulers on a real control plane: their gangs start, and their status says how far that is."""
 
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,9 @@ import pytest
 
 from hived_extender.jobs.kinds import coscheduling, volcano
 from hived_extender.jobs.kinds.description import ObjectKind
-from hived_extender.kube.client import KubeError
 from tests.e2e.cluster import RealCluster
 from tests.e2e.plane import ControlPlane
-from tests.e2e.podgroups import DEFINITIONS, definition, path_of
+from tests.e2e.podgroups import definition, path_of
 from tests.e2e.pods import POD_LIST, Json, configuration
 
 MARKS: dict[str, Json] = {
@@ -24,21 +22,11 @@ MARKS: dict[str, Json] = {
 @pytest.fixture(params=[coscheduling.PODGROUPS, volcano.PODGROUPS], ids=lambda kind: kind.group)
 def kind(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[ObjectKind]:
     """A kind that is installed; the status of Volcano's is a part of the object, as its project had it for long."""
-    kind: ObjectKind = request.param
-    document = definition(kind)
-    if kind is volcano.PODGROUPS:
+    document = definition(request.param)
+    if request.param is volcano.PODGROUPS:
         del document["spec"]["versions"][0]["subresources"]
-    plane.kube.create(DEFINITIONS, document)
-    plane.wait_for("the kind to be there", lambda: is_there(plane, kind))
-    yield kind
-    plane.kube.delete(f"{DEFINITIONS}/{kind.name}")
-
-
-def is_there(plane: ControlPlane, kind: ObjectKind) -> bool:
-    with suppress(KubeError):
-        plane.kube.get(path_of(kind))
-        return True
-    return False
+    with plane.defined(document):
+        yield request.param
 
 
 def member(kind: ObjectKind, name: str, *, count: int = 2) -> Json:
@@ -51,9 +39,7 @@ def member(kind: ObjectKind, name: str, *, count: int = 2) -> Json:
 def test_a_pod_group_says_what_it_waits_for_and_that_it_runs(
     plane: ControlPlane, kind: ObjectKind, tmp_path: Path
 ) -> None:
-    file = configuration(tmp_path, {"a": 1}, gpus=4)
-    text = file.read_text().replace("  a:\n", "  a:\n    namespaces: [default]\n")
-    file.write_text(text)
+    file = configuration(tmp_path, {"a": 1}, gpus=4, of_vcs={"a": {"namespaces": ["default"]}})
     with RealCluster(plane, file) as cluster:
         group = {"apiVersion": f"{kind.group}/{kind.versions[0]}", "kind": "PodGroup", "metadata": {"name": "train"}}
         cluster.kube.create(path_of(kind), {**group, "spec": {"minMember": 2}})

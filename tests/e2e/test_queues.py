@@ -2,19 +2,18 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import CalledProcessError
 from typing import Any
 
 import pytest
 
-from hived_extender.deploy.installation import kinds_of_queues
+from hived_deploy.installation import kinds_of_queues
 from hived_extender.http.webhook import MUTATE_PATH, VALIDATE_PATH
 from hived_extender.jobs.kinds.gates import GATE
 from hived_extender.kube.client import KubeError
 from tests.e2e.cluster import RealCluster
-from tests.e2e.kueue_kinds import DEFINITIONS
 from tests.e2e.plane import ControlPlane
 from tests.e2e.pods import configuration
 from tests.e2e.webhooks import webhook
@@ -39,26 +38,16 @@ def kinds(plane: ControlPlane) -> Iterator[None]:
     """The kinds of objects that we ship; they are gone afterwards."""
     namespace, *definitions = kinds_of_queues()
     plane.kube.create("/api/v1/namespaces", namespace)
-    for each in definitions:
-        plane.kube.create(DEFINITIONS, each)
-
-    def are_served() -> bool:
-        with suppress(KubeError):
-            return all(plane.kube.get(path)["items"] == [] for path in (UNITS, QUEUES, TREES))
-        return False
-
-    plane.wait_for("the kinds of queues to be there", are_served)
-    yield
-    plane.kubectl(
-        "delete", "--wait", "namespace/kube-queue", *(f"crd/{each['metadata']['name']}" for each in definitions)
-    )
+    with plane.defined(*definitions):
+        yield
+    plane.kubectl("delete", "--wait", "namespace/kube-queue")
 
 
 @pytest.fixture
 def hived(plane: ControlPlane, kinds: None, tmp_path: Path) -> Iterator[RealCluster]:
     """hived with queues; the jobs are gone afterwards."""
-    file = configuration(tmp_path, {"a": 1, "b": 1}, gpus=4, rules=2, queues={"enabled": True})
-    file.write_text(file.read_text().replace("  a:\n", "  a:\n    queue: {borrow: true}\n"))
+    of_vcs = {"a": {"queue": {"borrow": True}}}
+    file = configuration(tmp_path, {"a": 1, "b": 1}, gpus=4, of_vcs=of_vcs, rules=2, queues={"enabled": True})
     with RealCluster(plane, file) as cluster:
         yield cluster
         for job in plane.kube.get(JOBS)["items"]:
@@ -282,23 +271,29 @@ def test_pods_of_a_deployment_wait_for_its_turn(plane: ControlPlane, jobs: Jobs,
 def admitted(plane: ControlPlane, kinds: None, tmp_path: Path) -> Iterator[Jobs]:
     """The jobs beside hived with queues, and with the webhook that holds jobs and takes devices out of pods."""
     file = configuration(tmp_path, {"a": 1, "b": 1}, gpus=4, rules=2, queues={"enabled": True})
-    document, options = webhook("MutatingWebhookConfiguration", MUTATE_PATH, file, tmp_path / "certificates")
-    with RealCluster(plane, file, serve_options=options):
+    with admitting(plane, file):
+        yield Jobs(plane)
+
+
+@contextmanager
+def admitting(plane: ControlPlane, file: Path, scheduler: str = "hivedscheduler-ds-b") -> Iterator[RealCluster]:
+    """A cluster whose API server asks hived about pods and jobs that are created."""
+    document, options = webhook("MutatingWebhookConfiguration", MUTATE_PATH, file, file.parent / "certificates")
+    with RealCluster(plane, file, serve_options=options) as cluster:
         plane.kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(document))
-        found = Jobs(plane)
         try:
-            plane.wait_for("the webhook to be asked", lambda: is_born_held(plane))
-            yield found
+            plane.wait_for("the webhook to be asked", lambda: is_born_held(plane, scheduler))
+            yield cluster
         finally:
             plane.kube.delete(f"{MUTATIONS}/{document['metadata']['name']}")
-            plane.wait_for("nobody to be asked", lambda: not is_born_held(plane))
+            plane.wait_for("nobody to be asked", lambda: not is_born_held(plane, scheduler))
 
 
-def is_born_held(plane: ControlPlane) -> bool:
+def is_born_held(plane: ControlPlane, scheduler: str = "hivedscheduler-ds-b") -> bool:
     """Does the webhook answer about jobs?"""
     pod = {
         "restartPolicy": "Never",
-        "schedulerName": "hivedscheduler-ds-b",
+        "schedulerName": scheduler,
         "containers": [{"name": "main", "image": "x", "resources": {"limits": {GPU: 1}}}],
     }
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "asks"}, "spec": {"template": {"spec": pod}}}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from hived_config.loader import load_text
-from hived_extender.deploy.installation import NAMESPACE
+from hived_deploy.installation import NAMESPACE
 from hived_lab.embedded.nodes import machines_of
 from tests.e2e.cluster import RealCluster
 from tests.e2e.machines import node, node_path

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
+from tests.deploy.rules import of_kind
 from tests.e2e.certificates import LOOPBACK
 from tests.e2e.processes import free_port
-from tests.extender.deploy.rules import of_kind
 from tests.programs import output_of
 
 Json = dict[str, Any]

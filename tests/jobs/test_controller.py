@@ -116,12 +116,106 @@ def has_been_replaced(kube, before: dict[str, str]) -> bool:
     return now.keys() == before.keys() and not set(now.values()) & set(before.values())
 
 
+OPENPAI = """\
+protocolVersion: 2
+name: vc
+type: job
+EXTRA
+prerequisites: [{name: torch, type: dockerimage, uri: example/torch}]
+taskRoles:
+  worker:
+    instances: 2
+    taskRetryCount: 1
+    completion: {minFailedInstances: FAILED}
+    dockerImage: torch
+    resourcePerInstance: {gpu: 1}
+    commands: [run]
+defaults: {virtualCluster: research}
+extras: {gangAllocation: GANG}
+"""
+OPENPAI_PODS = ["vc-worker-0", "vc-worker-1"]
+
+
+@pytest.fixture
+def submit_openpai(kube, write, submission):
+    def _submit(gang: bool, failed: int = 1, extra: str = "") -> None:
+        text = OPENPAI.replace("GANG", str(gang).lower()).replace("FAILED", str(failed)).replace("EXTRA", extra)
+        jobs, _ = plan_jobs(write(text), submission)
+        create_jobs(kube, submission, jobs)
+
+    return _submit
+
+
+def fail_soon(kube, name: str) -> None:
+    """Fail a pod once it is there, and has not failed."""
+    path = pod_path("default", name)
+
+    def is_pending() -> bool:
+        with suppress(KubeError):
+            return str(kube.get(path)["status"]["phase"]) == "Pending"
+        return False
+
+    expect_soon(is_pending)
+    end_pod(kube, name, 1)
+
+
+def test_an_openpai_job_starts_again_as_often_as_it_says(kube, submit_openpai, controller):
+    submit_openpai(True, extra="jobRetryCount: 1")
+    before = uids(kube)
+    fail_soon(kube, "vc-worker-1")
+    expect_soon(lambda: has_been_replaced(kube, before))
+    fail_soon(kube, "vc-worker-1")
+    assert wait_ended(controller) is Phase.FAILED
+    assert state(kube).reason.endswith("and its pods have been started again 1 times already")
+    expect_soon(lambda: list(uids(kube)) == ["vc-worker-1"])
+
+
+def test_an_openpai_job_that_loses_a_pod_of_its_gang_starts_again_for_nothing(kube, submit_openpai, controller):
+    submit_openpai(True)
+    for _ in range(2):
+        before = uids(kube)
+        kube.delete_pod("default", "vc-worker-0", grace_period_s=0)
+        expect_soon(lambda before=before: has_been_replaced(kube, before))
+        expect_soon(lambda: state(kube).phase is Phase.PENDING)
+    assert state(kube).retries == 0
+
+
+def test_an_instance_without_a_gang_starts_again_alone_as_often_as_it_says(kube, submit_openpai, controller):
+    submit_openpai(False, failed=2)
+    other = uids(kube)["vc-worker-1"]
+    for _ in range(2):
+        fail_soon(kube, "vc-worker-0")
+    expect_soon(lambda: state(kube).pod_retries == {"vc-worker-0": 1})
+    assert uids(kube)["vc-worker-1"] == other
+    for _ in range(2):
+        fail_soon(kube, "vc-worker-1")
+    assert wait_ended(controller) is Phase.FAILED
+    assert state(kube).retries == 0
+
+
+def test_an_openpai_job_with_failures_that_do_not_matter_is_complete(kube, submit_openpai, controller):
+    submit_openpai(True, failed=2)
+    end_pod(kube, "vc-worker-0", 1)
+    end_pod(kube, "vc-worker-1")
+    assert wait_ended(controller) is Phase.COMPLETED
+
+
 def test_an_evicted_pod_restarts_the_whole_job(kube, submit, controller):
     submit(VOLCANO)
     before = uids(kube)
     kube.delete_pod("default", "vc-worker-1")
-    expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+    expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.PENDING)
     assert (state(kube).retries, state(kube).reason) == (1, "PodEvicted: vc-worker-1 is gone")
+
+
+def test_a_job_runs_from_the_first_start_of_a_pod_until_none_has_started(kube, submit, controller):
+    submit(VOLCANO)
+    expect_soon(lambda: is_idle(controller, kube))
+    assert state(kube) == JobState(Phase.PENDING)
+    kube.patch(f"{pod_path('default', 'vc-worker-0')}/status", {"status": {"phase": "Running"}})
+    expect_soon(lambda: state(kube) == JobState(Phase.RUNNING))
+    kube.delete_pod("default", "vc-worker-1", grace_period_s=0)
+    expect_soon(lambda: state(kube).retries == 1 and state(kube).phase is Phase.PENDING)
 
 
 def test_a_job_is_not_restarted_more_often_than_it_says(kube, submit, controller):
@@ -129,7 +223,7 @@ def test_a_job_is_not_restarted_more_often_than_it_says(kube, submit, controller
     for _ in range(2):
         before = uids(kube)
         kube.delete_pod("default", "vc-ps-0")
-        expect_soon(lambda before=before: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+        expect_soon(lambda before=before: has_been_replaced(kube, before) and state(kube).phase is Phase.PENDING)
     kube.delete_pod("default", "vc-ps-0")
     assert wait_ended(controller) is Phase.FAILED
     expect_soon(lambda: uids(kube) == {})
@@ -154,7 +248,7 @@ def test_an_aborted_job_can_be_resumed(kube, submit, controller):
     expect_soon(lambda: len(controller._cache.pods(read_record(kube, *KEY))) == len(NAMES))
     assert sorted(uids(kube)) == NAMES
     assert uids(kube)["vc-worker-0"] != failed["vc-worker-0"]
-    assert state(kube).phase is Phase.RUNNING
+    assert state(kube).phase is Phase.PENDING
 
 
 def test_pods_that_have_succeeded_stay_when_an_aborted_job_is_resumed(kube, submit, controller):
@@ -197,7 +291,7 @@ def test_pods_of_others_with_the_same_label_are_left_alone(kube, submit, control
     submit(VOLCANO)
     end_pod(kube, "stranger", exit_code=1)
     kube.delete_pod("default", "vc-ps-0")
-    expect_soon(lambda: state(kube).retries == 1 and state(kube).phase is Phase.RUNNING)
+    expect_soon(lambda: state(kube).retries == 1 and state(kube).phase is Phase.PENDING)
     kube.delete("/api/v1/namespaces/default/configmaps/hived-job-vc")
     expect_soon(lambda: list(uids(kube)) == ["stranger"])
 
@@ -209,7 +303,7 @@ def test_a_restart_that_was_interrupted_is_gone_on_with(kube, submit):
     record.write(kube, JobState(Phase.RESTARTING, "somebody began", 1, dict(before)))
     kube.delete_pod("default", "vc-ps-0")
     with JobController(kube):
-        expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+        expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.PENDING)
     assert state(kube).retries == 1
 
 
@@ -226,10 +320,10 @@ def test_nothing_is_done_before_all_pods_are_known(kube, submit, monkeypatch):
     monkeypatch.setattr(kube, "list_objects", list_late)
     with JobController(kube) as controller:
         cache = controller._cache
-        expect_soon(lambda: KEY in cache._due and cache._changed._waiters)  # the worker leaves the job waiting
+        expect_soon(lambda: KEY in cache._due)  # the worker leaves the job waiting
         may_list.set()
         monkeypatch.undo()
-        expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+        expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.PENDING)
     assert state(kube).retries == 1
 
 
@@ -238,9 +332,9 @@ def test_two_controllers_restart_a_job_once(kube, submit, controller):
         submit(VOLCANO)
         before = uids(kube)
         kube.delete_pod("default", "vc-ps-0")
-        expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.RUNNING)
+        expect_soon(lambda: has_been_replaced(kube, before) and state(kube).phase is Phase.PENDING)
         expect_soon(lambda: is_idle(controller, kube) and is_idle(other, kube))
-        assert (state(kube).retries, state(kube).phase) == (1, Phase.RUNNING)
+        assert (state(kube).retries, state(kube).phase) == (1, Phase.PENDING)
 
 
 def test_a_plain_job_goes_on_as_its_pods_succeed(kube, submit, controller):
@@ -257,7 +351,7 @@ def test_a_plain_job_replaces_failed_pods_as_often_as_it_says(kube, submit, cont
     submit(PLAIN)
     before = uids(kube)["vc-0"]
     end_pod(kube, "vc-0", exit_code=1)
-    expect_soon(lambda: uids(kube).get("vc-0", before) != before and state(kube).phase is Phase.RUNNING)
+    expect_soon(lambda: uids(kube).get("vc-0", before) != before and state(kube).phase is Phase.PENDING)
     end_pod(kube, "vc-1", exit_code=1)
     assert wait_ended(controller) is Phase.FAILED
 
@@ -271,7 +365,7 @@ def test_a_record_that_somebody_has_spoilt_does_not_keep_others_from_care(kube, 
     kube.delete_pod("default", "other-ps-0")
     submit(VOLCANO)
     kube.delete_pod("default", "vc-ps-0")
-    expect_soon(lambda: state(kube).retries == 1 and state(kube).phase is Phase.RUNNING)
+    expect_soon(lambda: state(kube).retries == 1 and state(kube).phase is Phase.PENDING)
 
 
 def test_a_job_that_was_not_asked_for_is_left_alone(kube, submit):
@@ -280,7 +374,7 @@ def test_a_job_that_was_not_asked_for_is_left_alone(kube, submit):
         kube.delete_pod("default", "vc-ps-0")
         expect_soon(lambda: is_idle(controller, kube))
     assert sorted(uids(kube)) == NAMES[1:]
-    assert state(kube) == JobState(Phase.RUNNING)
+    assert state(kube) == JobState(Phase.PENDING)
 
 
 @pytest.mark.sample(1)
@@ -309,7 +403,7 @@ def test_controllers_that_come_and_go_leave_a_job_whole(kube, submit, action):
         time.sleep(chance.random() * 0.04)
     whole = dict.fromkeys(NAMES, "Pending")
     try:
-        expect_soon(lambda: phases(kube) == whole and state(kube).phase is Phase.RUNNING)
+        expect_soon(lambda: phases(kube) == whole and state(kube).phase is Phase.PENDING)
     finally:
         for each in controllers:
             each.stop()

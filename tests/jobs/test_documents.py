@@ -173,6 +173,61 @@ def test_any_bytes_are_refused_politely(submission, content):
     assert expect_planned_or_refused(content, submission) == 0
 
 
+TEXTS = """\
+kind: Any
+metadata:
+  labels: {a: 4, b: yes, c: , d: "5", e: 2026-11-30}
+spec:
+  replicas: &four 4
+  selector: {matchLabels: {a: *four}}
+  template:
+    metadata:
+      annotations: {gang/min: 4, <<: {big: 99999999999999999999}}
+    spec:
+      nodeSelector: {gpu: true}
+      containers:
+      - args: [sleep, 1.5]
+        env: [{name: A, value: 1}, {name: B, valueFrom: {x: 2}}]
+        ports: [{containerPort: 80}]
+  envs: {C: {value: 3}}
+"""
+
+
+def test_where_kubernetes_takes_texts_alone_a_number_is_a_text_with_a_warning(write):
+    (document,) = read_documents(write(TEXTS))
+    value = document.value()
+    assert value["metadata"]["labels"] == {"a": "4", "b": "yes", "c": "", "d": "5", "e": "2026-11-30"}
+    assert value["spec"]["replicas"] == 4
+    assert value["spec"]["selector"] == {"matchLabels": {"a": "4"}}
+    assert value["spec"]["envs"] == {"C": {"value": "3"}}
+    template = value["spec"]["template"]
+    assert template["metadata"]["annotations"] == {"gang/min": "4", "big": "99999999999999999999"}
+    assert template["spec"]["nodeSelector"] == {"gpu": "true"}
+    (container,) = template["spec"]["containers"]
+    assert container["args"] == ["sleep", "1.5"]
+    assert container["env"] == [{"name": "A", "value": "1"}, {"name": "B", "valueFrom": {"x": 2}}]
+    assert container["ports"] == [{"containerPort": 80}]
+    said = [warning.split("job.yaml:")[1].split(": ", 2)[:2] for warning in document.warnings]
+    assert said == [
+        ["3", "metadata.labels.a"],
+        ["3", "metadata.labels.b"],
+        ["5", "spec.selector.matchLabels.a"],
+        ["9", "spec.template.metadata.annotations['gang/min']"],
+        ["9", "spec.template.metadata.annotations['<<'].big"],
+        ["11", "spec.template.spec.nodeSelector.gpu"],
+        ["13", "spec.template.spec.containers[0].args[1]"],
+        ["14", "spec.template.spec.containers[0].env[0].value"],
+        ["16", "spec.envs.C.value"],
+    ]
+    assert document.warnings[0].endswith("found 4, taken as a text; Kubernetes refuses it without quotes: write '4'")
+
+
+def test_a_file_of_another_kind_keeps_its_numbers(write):
+    (document,) = read_documents(write("protocolVersion: 2\nparameters: {labels: {a: 4}}\n"))
+    assert document.value()["parameters"] == {"labels": {"a": 4}}
+    assert document.warnings == []
+
+
 def test_empty_documents_are_skipped(write):
     assert len(read_documents(write("---\n---\na: 1\n---\n# nothing\n---\nb: 2\n---\n"))) == 2
 

@@ -20,9 +20,23 @@ from hived_extender.jobs.kinds.koordinator import PREFIX as GANG
 from hived_extender.jobs.wire import Pod
 from hived_jobs.creation import collection_of
 from hived_jobs.documents import stored_document
-from hived_jobs.kinds import KINDS, NAMES, as_stored, has_all, plan_document, plan_jobs
+from hived_jobs.kinds import KINDS, PLANNERS, as_stored, has_all, plan_document, plan_jobs
 from hived_jobs.policies import Action, Event, Phase, Policy, Reaction, Rules, TaskPod, decide, outcome
-from tests.job_files import ALL, DEPLOYMENT, ELASTIC, JOB_SET, MPI, PLAIN, PYTORCH, TENSORFLOW, VOLCANO, plan_file
+from tests.job_files import (
+    ALL,
+    DEPLOYMENT,
+    ELASTIC,
+    JAX,
+    JOB_SET,
+    MPI,
+    PADDLE,
+    PLAIN,
+    PYTORCH,
+    TENSORFLOW,
+    VOLCANO,
+    XGBOOST,
+    plan_file,
+)
 from tests.places import ROOT
 
 
@@ -162,6 +176,48 @@ def test_a_tensorflow_job_tells_each_pod_its_place(plan):
     ]
 
 
+def test_the_workers_of_an_xgboost_job_find_its_master_and_each_other(plan):
+    job, warnings = plan(XGBOOST)
+    assert warnings == []
+    assert names(job) == ["boost-master-0", "boost-worker-0", "boost-worker-1"]
+    assert [env_of(pod)["RANK"] for pod in job.pods] == ["0", "1", "2"]
+    env = env_of(job.pods[2])
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"], env["WORLD_SIZE"]) == ("boost-master-0", "9999", "3")
+    assert (env["WORKER_ADDRS"], env["WORKER_PORT"]) == ("boost-worker-0,boost-worker-1", "9999")
+    assert [service["metadata"]["name"] for service in job.objects] == names(job)
+    assert gang_of(job.pods[0]) == {"name": "boost", "min-available": "3", "total-number": "3"}
+
+
+def test_an_xgboost_job_without_a_master_is_refused(write, submission):
+    workers = XGBOOST.partition("    Worker:")[0].replace("Master:", "Worker:")
+    with pytest.raises(UserError, match="xgbReplicaSpecs: found no Master"):
+        plan_file(write(workers), submission)
+
+
+def test_the_first_worker_of_a_paddle_job_is_where_all_meet(plan):
+    job, warnings = plan(PADDLE)
+    assert warnings == []
+    first, second = (env_of(pod) for pod in job.pods)
+    assert (first["PADDLE_MASTER"], second["PADDLE_MASTER"]) == ("$(POD_IP_DUMMY):36543", "paddle-worker-0:36543")
+    assert (second["PADDLE_JOB_ID"], second["PADDLE_NNODES"], "PADDLE_TRAINER_NUM" in second) == ("paddle", "2", False)
+
+
+def test_a_paddle_job_with_a_master_has_servers_and_trainers(plan):
+    job, _ = plan(PADDLE.replace("    Worker:", "    Master:") + PADDLE.partition("paddleReplicaSpecs:\n")[2])
+    assert names(job) == ["paddle-master-0", "paddle-master-1", "paddle-worker-0", "paddle-worker-1"]
+    parts = [{key for key in env_of(pod) if key.endswith("R_NUM")} for pod in job.pods]
+    assert parts == [{"PADDLE_SERVER_NUM"}] * 2 + [{"PADDLE_TRAINER_NUM"}] * 2
+    assert env_of(job.pods[3])["PADDLE_MASTER"] == "paddle-master-0:36543"
+
+
+def test_a_jax_job_numbers_its_processes(plan):
+    job, warnings = plan(JAX)
+    assert warnings == []
+    assert [env_of(pod)["PROCESS_ID"] for pod in job.pods] == ["0", "1"]
+    env = env_of(job.pods[1])
+    assert (env["COORDINATOR_ADDRESS"], env["COORDINATOR_PORT"], env["NUM_PROCESSES"]) == ("jax-worker-0", "6666", "2")
+
+
 def test_an_mpi_job_lists_its_workers_and_has_a_key(plan):
     job, warnings = plan(MPI)
     assert warnings == []
@@ -293,7 +349,6 @@ def test_the_port_of_a_pytorch_job_is_its_own_or_the_usual_one(number, port, pla
 @pytest.mark.parametrize(
     ("kind", "old", "new", "message"),
     [
-        ("PyTorchJob", "kind: PyTorchJob", "kind: MXJob", "1: found MXJob (kubeflow.org/v1), expected one of: OpenPAI"),
         ("PyTorchJob", "    Worker:", "    Boss:", "pytorchReplicaSpecs.Boss: no such replica type; expected Master"),
         ("PyTorchJob", "    Worker:", "    master:", "pytorchReplicaSpecs.master: Master is there already"),
         ("PyTorchJob", "OnFailure", "Sometimes", "8: spec.pytorchReplicaSpecs.Master.restartPolicy: found 'Sometimes'"),
@@ -341,11 +396,9 @@ def test_a_virtual_cluster_that_does_not_exist_is_refused(plan):
 PAGE = (ROOT / "docs" / "jobs.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_kind_is_documented(name):
-    kind, _, group = name.partition(" (")
-    assert f"{kind} ({group.split('/')[0]}" in PAGE or kind in ("OpenPAI job", "Pod")
-    assert kind in PAGE
+@pytest.mark.parametrize(("version", "kind"), PLANNERS)
+def test_every_kind_is_documented(version, kind):
+    assert f"{kind} ({version.split('/')[0]}" in PAGE or kind == "Pod"
 
 
 @pytest.mark.parametrize("word", [*Event, *(each for each in Action if each is not Action.CLEAN_UP), *Phase])
@@ -414,21 +467,6 @@ def test_a_priority_class_is_in_no_namespace() -> None:
 def test_a_namespace_that_is_written_stays(write, submission):
     [job], _ = plan_jobs(write("{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: lab}}"), submission)
     assert job.objects[0]["metadata"]["namespace"] == "lab"
-
-
-@pytest.mark.parametrize("kind", ["apps/v1 StatefulSet", "apps/v1 DaemonSet", "batch/v1 CronJob", "v1 Namespace"])
-def test_kinds_that_make_pods_or_have_no_namespace_are_refused(kind, write, submission):
-    version, name = kind.split()
-    with pytest.raises(
-        UserError, match=rf"found {name} \({version}\), expected one of: .*; create others with kubectl"
-    ):
-        plan_jobs(write(f"{{apiVersion: {version}, kind: {name}, metadata: {{name: x}}}}"), submission)
-
-
-def test_what_scales_a_deployment_is_warned_of(write, submission):
-    text = "{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: x}, spec: {maxReplicas: 9}}"
-    _, [warning] = plan_jobs(write(text), submission)
-    assert warning.endswith("spec: changes nothing: the pods of a job have no controller that it could scale")
 
 
 @pytest.mark.parametrize("kind", sorted({kind for kinds in KINDS.values() for kind in kinds}))
@@ -512,12 +550,37 @@ WHOLE, WORKERS = tuple(TASKS), ("worker-0", "worker-1")
 def test_the_first_policy_that_fits_counts_those_of_a_task_first(policies, seen, expected):
     reaction = decide(Rules(tuple(policies)), TASKS, seen)
     assert (reaction and (reaction.action, reaction.names)) == expected
-    assert reaction is None or reaction.counts
+    assert reaction is None or reaction.policy in policies
+
+
+TWO_FAIL = Policy(Action.FAIL_JOB, (Event.POD_FAILED,), "worker", at_least=2)
+TRY_TWICE = Policy(Action.RESTART_POD, (Event.POD_FAILED,), "worker", most=2, is_free=True)
+ONE_IS_ENOUGH = Policy(Action.COMPLETE_JOB, (Event.POD_SUCCEEDED,), "worker")
+BOTH_FAILED = {"worker_0": failed("worker-0"), "worker_1": failed("worker-1")}
+
+
+@pytest.mark.parametrize(
+    ("policies", "seen", "retries", "expected"),
+    [
+        ([TWO_FAIL], pods(worker_0=failed("worker-0")), {}, None),
+        ([TWO_FAIL], pods(ps_0=failed("ps-0"), worker_0=failed("worker-0")), {}, None),
+        ([TWO_FAIL], pods(**BOTH_FAILED), {}, (Action.FAIL_JOB, WHOLE)),
+        ([TRY_TWICE, TWO_FAIL], pods(**BOTH_FAILED), {"worker-0": 1}, (Action.RESTART_POD, ("worker-0",))),
+        ([TRY_TWICE, TWO_FAIL], pods(**BOTH_FAILED), {"worker-0": 2}, (Action.RESTART_POD, ("worker-1",))),
+        ([TRY_TWICE, TWO_FAIL], pods(**BOTH_FAILED), {"worker-0": 2, "worker-1": 2}, (Action.FAIL_JOB, WHOLE)),
+        ([ONE_IS_ENOUGH], pods(worker_1=succeeded("worker-1")), {}, (Action.COMPLETE_JOB, WHOLE)),
+        ([ONE_IS_ENOUGH], pods(ps_0=succeeded("ps-0")), {}, None),
+        ([Policy(Action.ABORT_JOB, (Event.ANY,))], pods(worker_1=succeeded("worker-1")), {}, None),
+    ],
+)
+def test_a_policy_may_need_several_events_and_may_be_for_a_pod_so_often(policies, seen, retries, expected):
+    reaction = decide(Rules(tuple(policies)), TASKS, seen, retries)
+    assert (reaction and (reaction.action, reaction.names)) == expected
 
 
 def test_pods_that_are_gone_are_made_again_though_no_policy_says_so():
     seen = pods(ps_0=None, worker_1=None)
-    assert decide(Rules(), TASKS, seen) == Reaction(Action.RESTART_POD, ("ps-0", "worker-1"), "", counts=False)
+    assert decide(Rules(), TASKS, seen) == Reaction(Action.RESTART_POD, ("ps-0", "worker-1"))
 
 
 def test_a_reason_names_what_happened():
@@ -537,4 +600,8 @@ def test_a_reason_names_what_happened():
     ],
 )
 def test_a_job_has_ended_when_all_its_pods_have(seen, phase):
-    assert outcome(TASKS, seen) is phase
+    assert outcome(Rules(), TASKS, seen) is phase
+
+
+def test_where_policies_alone_say_that_a_job_has_failed_it_ends_well_else():
+    assert outcome(Rules(ends_well=True), TASKS, pods(**DONE, ps_0=failed("ps-0"))) is Phase.COMPLETED

@@ -7,6 +7,9 @@ import pytest
 
 from hived.values.errors import UserError
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
+from hived_jobs.kinds import plan_jobs
+from hived_jobs.policies import Phase, summary
+from hived_jobs.records import record_of
 from hived_jobs.submission import Submission
 from tests.job_files import plan_file
 from tests.places import SHARED
@@ -295,7 +298,8 @@ def test_unknown_keys_are_warnings_with_a_guess(write, submission):
     file = write(job().replace("dockerImage: torch", "dockerImage: torch\n    comands: [x]\n    taskRetryCount: 2"))
     _, warnings = plan_file(file, submission)
     assert warnings == [
-        f"{file}:11: taskRoles.worker.taskRetryCount: pods are plain and are not retried",
+        f"{file}:11: taskRoles.worker.taskRetryCount: not honoured in a gang: jobRetryCount starts all of it again, "
+        "and without gangAllocation this one counts",
         f"{file}:10: taskRoles.worker.comands: unknown key, ignored",
     ]
 
@@ -314,6 +318,81 @@ def test_a_job_needs_the_configuration(write, submission):
 def test_a_file_that_is_not_there_is_named(submission):
     with pytest.raises(UserError, match=r"^none\.yaml: found no readable file \(No such file or directory\)"):
         plan_file("none.yaml", submission)
+
+
+FREE, FAILS = "PodEvicted -> RestartJob", "PodFailed of worker -> FailJob"
+
+
+@pytest.mark.parametrize(
+    ("role", "root", "gang", "policies", "retries"),
+    [
+        ("", "", "true", f"{FREE}; {FAILS}", 0),
+        ("", "", "false", FAILS, 0),
+        (
+            "completion: {minSucceededInstances: 1}",
+            "",
+            "true",
+            f"{FREE}; {FAILS}; PodSucceeded of worker -> CompleteJob",
+            0,
+        ),
+        ("completion: {minFailedInstances: 2}", "", "true", f"{FREE}; 2 x {FAILS}", 0),
+        ("completion: {minFailedInstances: null, minSucceededInstances: 0}", "", "true", f"{FREE}; {FAILS}", 0),
+        ("completion: {minFailedInstances: -1, minSucceededInstances: -1}", "", "true", FREE, 0),
+        ("", "jobRetryCount: 3", "true", f"{FREE}; PodFailed of worker -> RestartJob", 3),
+        ("", "jobRetryCount: -1", "true", f"{FREE}; PodFailed of worker -> RestartJob", None),
+        ("", "jobRetryCount: -2", "true", f"{FREE}; PodFailed of worker -> RestartJob", None),
+        ("taskRetryCount: 2", "", "false", f"PodFailed of worker -> RestartPod (2 times); {FAILS}", 0),
+        ("taskRetryCount: -1", "", "false", f"PodFailed of worker -> RestartPod; {FAILS}", 0),
+        ("taskRetryCount: 2", "", "true", f"{FREE}; {FAILS}", 0),
+    ],
+)
+def test_ends_and_retries_are_openpais(role, root, gang, policies, retries, write, submission):
+    text = (
+        job(gang=gang)
+        .replace("dockerImage: torch", f"dockerImage: torch\n    {role}")
+        .replace("type: job", f"type: job\n{root}")
+    )
+    jobs, warnings = plan_jobs(write(text), submission)
+    rules = jobs[0].rules
+    assert (summary(rules.policies), rules.max_retries, rules.ends_well) == (policies, retries, True)
+    is_told = "-2" in root or ("taskRetryCount" in role and gang == "true")
+    assert len(warnings) == is_told, warnings
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "completion: {minFailedInstances: two}",
+            "minFailedInstances: found 'two', expected a whole number from -1 to",
+        ),
+        (
+            "completion: {minSucceededInstances: -2}",
+            "minSucceededInstances: found '-2', expected a whole number from -1 to",
+        ),
+        ("taskRetryCount: -3", "taskRetryCount: found '-3', expected a whole number from -1 to"),
+    ],
+)
+def test_a_wrong_number_of_ends_or_retries_is_refused_with_its_place(text, message, write, submission):
+    file = write(job().replace("dockerImage: torch", f"dockerImage: torch\n    {text}"))
+    assert message in refusal(file, submission)
+
+
+def test_a_record_makes_the_same_pods_again_without_a_configuration(write, submission):
+    """Names that YAML takes for truth values and numbers stay as they are, and passwords are not kept."""
+    hived = "jobPriorityClass: prod, taskRoles: {010: {skuType: BIG, withinOne: BIG-NODE}}"
+    text = job(resources="gpu: 1, cpu: 9", hived=hived).replace("worker", "010").replace("name: train", 'name: "no"')
+    text += "secrets: {password: hunter2}\ndeployments: []\n"
+    text = text.replace("uri: example/torch", "uri: example/torch, auth: {password: hunter2}")
+    [planned], _ = plan_jobs(write(text), replace(submission, user="010"))
+    record = record_of(planned, replace(submission, user="010"), Phase.RUNNING)
+    again = record.plan()
+    assert [pod.manifest for pod in again.pods] == [pod.manifest for pod in planned.pods]
+    assert (again.rules, again.full_name, again.name) == (planned.rules, "010~no", "no")
+    assert "hunter2" not in record.document
+    apart = planned.apart()
+    names = [pod.name for pod in record_of(apart, replace(submission, user="010"), Phase.RUNNING).plan().pods]
+    assert names == [pod.name for pod in apart.pods] == ["010-no-010-0", "010-no-010-1"]
 
 
 @pytest.mark.skipif(not LAB.is_dir(), reason="needs the shared folder beside the checkout")

@@ -13,6 +13,7 @@ from hived.values.errors import UserError
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.jobs.kinds import table
 from hived_extender.jobs.kinds.description import NoObjects
+from hived_extender.jobs.kinds.marks import USER
 from hived_extender.jobs.wire import Pod
 from hived_jobs.submission import Submission
 from tests.job_files import plan_file
@@ -50,7 +51,7 @@ def test_a_pod_without_a_spec_keeps_its_gang_and_says_what_the_command_line_does
     text = POD.replace("  name: notebook\n", f"  name: notebook\n  labels: {json.dumps(gang | {PRIORITY: '5'})}\n")
     [pod], _ = plan_file(write(text), replace(submission, virtual_cluster="research", priority=-1))
     metadata, spec = pod.manifest["metadata"], pod.manifest["spec"]
-    assert metadata["annotations"] == {VIRTUAL_CLUSTER: "research", PRIORITY: "-1"}
+    assert metadata["annotations"] == {USER: "me", VIRTUAL_CLUSTER: "research", PRIORITY: "-1"}
     assert metadata["labels"] == gang
     assert (spec["schedulerName"], spec["priorityClassName"]) == ("hivedscheduler-ds-research", "hived-opportunistic")
     assert spec["containers"] == yaml.safe_load(POD)["spec"]["containers"]
@@ -59,7 +60,7 @@ def test_a_pod_without_a_spec_keeps_its_gang_and_says_what_the_command_line_does
 
 def test_a_pod_that_says_nothing_is_left_to_its_namespace(write, submission):
     [pod], _ = plan_file(write(POD.replace("spec:\n  cont", "spec:\n  schedulerName: no\n  cont")), submission)
-    assert (pod.manifest["metadata"]["annotations"], pod.priority) == ({}, None)
+    assert (pod.manifest["metadata"]["annotations"], pod.priority) == ({USER: "me"}, None)
     assert pod.manifest["spec"] == yaml.safe_load(POD)["spec"] | {"schedulerName": "no"}
 
 
@@ -159,7 +160,10 @@ GPUS = "spec.containers[0].resources.limits['nvidia.com/gpu']"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (ANNOTATED.replace("research", "''"), "5: metadata.annotations: no virtual cluster: write it into the annota"),
+        (
+            ANNOTATED.replace("research", "''"),
+            "5: metadata.annotations: which virtual cluster? add --vc ",
+        ),
         (POD.replace("  name: notebook\n", "  labels: {}\n"), "3: metadata.name: missing; expected a text"),
         (POD.replace("containers:", "initContainers:"), "5: spec.containers: missing"),
         (

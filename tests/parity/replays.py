@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hived_config.loader import load_cluster
-from hived_extender.recording.operations import read_scenario
-from hived_extender.recording.replay import CoreScheduler, Json, Replay, StateDetail, encode_record
+from hived_extender.machine.recording.operations import read_scenario
+from hived_extender.machine.recording.replay import CoreScheduler, Json, Replay, StateDetail, encode_record
 
 
 def replay_on_core(folder: Path, name: str) -> Iterator[Json]:

@@ -7,10 +7,10 @@ from pathlib import Path
 from hived.values.specs import ClusterSpec
 from hived_config.loader import load_cluster
 from hived_extender.machine.core import Placed, StateInputs
+from hived_extender.machine.recording.operations import Restart, read_scenario
+from hived_extender.machine.recording.replay import CoreScheduler, Json, Replay, StateDetail
 from hived_extender.reconfiguration.judging import Verdict, Verdicts
 from hived_extender.reconfiguration.successor import Successor
-from hived_extender.recording.operations import Restart, read_scenario
-from hived_extender.recording.replay import CoreScheduler, Json, Replay, StateDetail
 
 PREEMPTING = "Preempting"
 

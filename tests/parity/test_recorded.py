@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hived_extender.recording.replay import Json
+from hived_extender.machine.recording.replay import Json
 from tests.parity.replays import replay_on_core, scenario_names
 
 RECORDED = Path(__file__).parent / "recorded"

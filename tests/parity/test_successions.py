@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hived.life.status import snapshot
-from hived_extender.recording.replay import Json
+from hived_extender.machine.recording.replay import Json
 from tests import places
 from tests.parity.replays import scenario_names
 from tests.parity.successions import Restarted, recorded_verdicts, restarts, told_verdicts

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from hived.values.specs import ClusterSpec, Rules
-from hived_extender.recording.replay import CoreScheduler
+from hived_extender.machine.recording.replay import CoreScheduler
 from tests.property.choices import Choices, Seeded
 from tests.property.clusters import make_cluster, make_hardware, pack_some
 from tests.property.lockstep import LockStep

@@ -12,8 +12,8 @@ from hived.life.groups import bind_info_of_slot
 from hived.values.specs import ClusterSpec, PhysicalCellSpec, Rules
 from hived_extender.jobs.annotations import BIND_INFO, spec_fields
 from hived_extender.jobs.bind_info import bind_annotations
-from hived_extender.recording.operations import Operation, decode_operation
-from hived_extender.recording.replay import CoreScheduler, Json, Replay, Scheduler, StateDetail
+from hived_extender.machine.recording.operations import Operation, decode_operation
+from hived_extender.machine.recording.replay import CoreScheduler, Json, Replay, Scheduler, StateDetail
 from tests.core.naive import NaiveScheduler
 from tests.property.operations import Op
 

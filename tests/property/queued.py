@@ -86,7 +86,7 @@ class History:
             self.manner = self._manner(most_waiting=None)
             self._take_over("rules are opened")
         for course in self.there():
-            if course.kept.is_aside or self.replica.queues.entries[course.key].kept.is_aside:
+            if course.kept.is_on_hold or self.replica.queues.entries[course.key].kept.is_on_hold:
                 self._hold(course.key, False)
         latest_s = self.now + sum(course.run_s + self.setting.grace_s for course in self.there()) * 2 + 10_000
         latest_s += Returned.LONGEST_S * 2  # of jobs that only borrow
@@ -151,16 +151,16 @@ class History:
             queues.wrote(action, "404", self.now)
             return
         course.kept = action.kept
-        if action.change is Change.RESUME and (course.state is not JobState.LET_GO or not course.has_pods):
+        if action.change is Change.RESUME and (course.state is not JobState.RESUMED or not course.has_pods):
             assert course.state is not JobState.LEAVING or course.has_pods, course
             self._let_go(course)
-        elif action.change is Change.SUSPEND and course.state is JobState.LET_GO:
+        elif action.change is Change.SUSPEND and course.state is JobState.RESUMED:
             self._suspend(course)
         queues.wrote(action, "", self.now)
         self.replica.see(course, self.now)
 
     def _let_go(self, course: Course) -> None:
-        course.state = JobState.LET_GO
+        course.state = JobState.RESUMED
         assert not course.has_pods, f"{course.key} was started twice"
         if course.key not in self.live.pods:
             return  # it has been called back meanwhile, and its pods wait
@@ -275,7 +275,7 @@ class History:
         self.log.append(f"{self.now} {node} {'heals' if is_healthy else 'fails'}")
         there = [key for key, nodes in self._nodes().items() if node in nodes]
         self.live.set_health(node, is_healthy)
-        self.replica.queues.health(node, is_healthy)
+        self.replica.queues.health({node: is_healthy})
         if is_healthy:
             del self.bad[node]
             self.healed_s = self.now
@@ -351,12 +351,12 @@ class History:
         if what in ("hold", "release"):
             self._hold(course.key, what == "hold")
         elif what == "suspend":
-            if course.state is JobState.LET_GO:
+            if course.state is JobState.RESUMED:
                 self._suspend(course)
                 self.replica.see(course, self.now)
         elif what == "resume":
             if course.state is JobState.HELD:
-                course.state = JobState.LET_GO
+                course.state = JobState.RESUMED
                 self.replica.see(course, self.now)
         elif entry.life is Life.WAITING:
             self.replica.queues.move(course.key, what)
@@ -392,7 +392,7 @@ class History:
         is_same = self.replica.manner == self.manner
         self.replica = self._new_replica()
         for course in self.there():
-            if course.state is JobState.LET_GO and not course.has_pods:
+            if course.state is JobState.RESUMED and not course.has_pods:
                 self._hold_again(course)
         self.checks.begin_term()
         started = self._take_turn(self.replica, self.live)

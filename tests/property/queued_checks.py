@@ -78,7 +78,7 @@ class Checks:
             assert is_higher, f"{history.now}: {order.key} leaves its own cells for {order.winner}"
             assert winner is not None
             assert winner.unit.vc == course.unit.vc
-        elif order.winner != order.key and history.replica.queues.due(order.key) is not None:
+        elif order.winner != order.key and history.replica.queues.entitled_since(order.key) is not None:
             self.taken += 1
 
     def evicted(self, course: Course) -> None:
@@ -93,7 +93,7 @@ class Checks:
         winner = next((each.key for each in self._history.there() if uid_of(each.key) == uid), "")
         if winner:
             assert (winner, key) not in self._evictions, f"{winner} evicts {key} again"
-            is_back = (key, winner) in self._evictions and self._history.replica.queues.due(winner) is None
+            is_back = (key, winner) in self._evictions and self._history.replica.queues.entitled_since(winner) is None
             assert not is_back, f"{key} has evicted {winner}, which now evicts it"
             self._evictions[winner, key] = None
 
@@ -140,8 +140,8 @@ class Checks:
         history, running = self._history, {}
         for course in history.there():
             group = history.live.state.groups.get(course.key)
-            if group is not None and group.virtual is not None and course.state is JobState.LET_GO:
-                since_s = course.kept.due_s if course.kept.due_s is not None else course.kept.since_s
+            if group is not None and group.virtual is not None and course.state is JobState.RESUMED:
+                since_s = course.kept.entitled_s if course.kept.entitled_s is not None else course.kept.since_s
                 running[course.key] = since_s, tuple(group.virtual.tolist())
         over = {key: None for key, course in history.courses.items() if course.is_over}
         there = {course.key: None for course in history.there()}
@@ -150,14 +150,14 @@ class Checks:
     def orders(self, but: Container[str]) -> dict[str, list[str]]:
         """The jobs of each queue that wait and are not due, but for these."""
         queues = self._history.replica.queues
-        return {queue: _not_due(queues, queue, but) for queue in queues.queues()}
+        return {queue: _not_entitled(queues, queue, but) for queue in queues.queues()}
 
     def same_order(self, before: dict[str, list[str]], orders: Sequence[Order]) -> None:
         """After another replica has begun to lead, the jobs that still wait do so in the same order."""
         moved = {order.key for order in orders if not isinstance(order, Evict)}
         queues = self._history.replica.queues
         for queue, keys in before.items():
-            now = [key for key in _not_due(queues, queue, moved) if key in keys]
+            now = [key for key in _not_entitled(queues, queue, moved) if key in keys]
             assert [key for key in keys if key in now] == now, f"{queue}: {keys} before, {now} now"
 
     def same_turn(self, twin: Replica, its: Sequence[Order], ours: Sequence[Order]) -> None:
@@ -168,7 +168,7 @@ class Checks:
         moved = {order.key for order in (*its, *ours) if not isinstance(order, Evict)}
         history = self._history
         for queue in history.replica.queues.queues():
-            here, there = (_not_due(each, queue, moved) for each in (history.replica.queues, twin.queues))
+            here, there = (_not_entitled(each, queue, moved) for each in (history.replica.queues, twin.queues))
             both = [key for key in here if key in there]
             assert both == [key for key in there if key in here], f"{history.now} {queue}: {here} here, {there} there"
         if len(history.setting.priorities) == 1:
@@ -208,7 +208,7 @@ class Checks:
             return  # whoever has lost cells may have got others
         for course in history.there():
             group = history.live.state.groups.get(course.key)
-            if group is not None and group.virtual is not None and course.state is JobState.LET_GO:
+            if group is not None and group.virtual is not None and course.state is JobState.RESUMED:
                 entry = history.replica.queues.entries[course.key]
                 own = history.replica.queues.own_cells(course.key)
                 is_there = own == tuple(group.virtual.tolist())
@@ -228,7 +228,7 @@ class Checks:
     def _due_times(self) -> None:
         history, term = self._history, self._terms[-1]
         for key in history.courses:
-            due = history.replica.queues.due(key)
+            due = history.replica.queues.entitled_since(key)
             if due is not None and due != term.due.get(key):
                 term.due[key] = due
                 term.dues[key] = term.dues.get(key, 0) + 1
@@ -249,9 +249,9 @@ class Checks:
         for key in history.waiting():
             entry, unit = history.replica.queues.entries[key], history.courses[key].unit
             rules = history.manner.rules.of(unit.queue)
-            if entry.kept.is_aside or rules.policy is Policy.BLOCK or history.setting.most_waiting:
+            if entry.kept.is_on_hold or rules.policy is Policy.BLOCK or history.setting.most_waiting:
                 continue
-            if is_whole and history.replica.queues.due(key) is not None:
+            if is_whole and history.replica.queues.entitled_since(key) is not None:
                 return f"{key} is due, and nobody leaves for it: {history.replica.queues.why(key)}"
             shape = unit.spec.of_group("")
             if shape not in refused and not self._rests(key) and self._may_borrow(unit, running):
@@ -288,7 +288,7 @@ class Checks:
         standing = [
             history.courses[key].unit
             for key in history.waiting()
-            if not history.replica.queues.entries[key].kept.is_aside
+            if not history.replica.queues.entries[key].kept.is_on_hold
         ]
         found = _counted(self._running())
         wished = ideal(history.spec, history.manner, [*self._running(), *standing])
@@ -332,17 +332,17 @@ class Checks:
             self.compared += 1
 
     @staticmethod
-    def _ran_s(course: Course, due_s: float | None) -> float:
+    def _ran_s(course: Course, entitled_s: float | None) -> float:
         """How long a job that has ended runs in its own schedule."""
         assert course.end_s is not None
         assert course.last_start_s is not None
-        is_late = due_s is not None and course.last_start_s > due_s
-        return course.end_s - (due_s if is_late and due_s is not None else course.last_start_s)
+        is_late = entitled_s is not None and course.last_start_s > entitled_s
+        return course.end_s - (entitled_s if is_late and entitled_s is not None else course.last_start_s)
 
 
-def _not_due(queues: Queues, queue: str, but: Container[str]) -> list[str]:
+def _not_entitled(queues: Queues, queue: str, but: Container[str]) -> list[str]:
     """The jobs of a queue that wait for their turn, in order."""
-    return [key for key in queues.order(queue) if key not in but and queues.due(key) is None]
+    return [key for key in queues.order(queue) if key not in but and queues.entitled_since(key) is None]
 
 
 def _counted(units: Sequence[Unit]) -> dict[str, int]:

@@ -85,8 +85,7 @@ class Replica:
         for course in sorted(self.jobs, key=lambda each: each.key):
             self.see(course, self.now, has_cells=course.has_pods, is_first=True)
             self.runs_on(course)
-        for node in self.bad:
-            self.queues.health(node, False)
+        self.queues.health(dict.fromkeys(self.bad, False))
 
     def runs_on(self, course: Course) -> None:
         """The cells of a job are known by its pods, and whose they are."""
@@ -107,12 +106,12 @@ class Replica:
         own = () if group.virtual is None else tuple(group.virtual.tolist())
         self.queues.shrink(course.unit, own)
 
-    def turn(self, now: float, live: Live, call_back: Callable[[str], None]) -> list[Order]:
-        """Jobs above a quota leave, and a turn is taken; `call_back` is told the keys of jobs that leave."""
+    def turn(self, now: float, live: Live, reclaim: Callable[[str], None]) -> list[Order]:
+        """Jobs above a quota leave, and a turn is taken; `reclaim` is told the keys of jobs that leave."""
         tree = self.manner.tree
         if tree is not None:
             for key, quota in drained(usage_of(tree, self.queues), running_in(tree, self.queues, now)).items():
-                call_back(key)
+                reclaim(key)
                 self.queues.suspend(key, quota, now)
                 self.queues.lost_turn(key)
         orders = self.queues.turn(now, live)
@@ -125,7 +124,7 @@ class Replica:
             elif isinstance(order, Upgrade):
                 self.queues.own(order.key)
             elif isinstance(order, Stop):
-                call_back(order.key)
+                reclaim(order.key)
                 self.queues.suspend(order.key, order.winner, now)
         return orders
 

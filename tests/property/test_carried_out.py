@@ -12,8 +12,8 @@ from hived.values.decisions import Bind, Decision
 from hived.values.errors import UserError
 from hived.values.events import Event, PodAllocated, ScheduleRequested
 from hived.values.specs import ClusterSpec, Placements
-from hived_extender.recording.operations import decode_operation
-from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
+from hived_extender.machine.recording.operations import decode_operation
+from hived_extender.machine.recording.replay import CoreScheduler, Replay, StateDetail
 from tests.core.builders import fingerprint, healthy_state, pod, rack_cluster
 from tests.property.choices import Choices, Seeded
 from tests.property.clusters import make_cluster, make_hardware, pack_some

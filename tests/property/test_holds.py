@@ -18,10 +18,10 @@ from hived.values.errors import UserError
 from hived.values.specs import Rules
 from hived_config.loader import load_text
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
+from hived_extender.machine.recording.operations import STAND_IN, read_scenario
+from hived_extender.machine.recording.record import Recorder
+from hived_extender.machine.recording.replay import CoreScheduler, Replay, StateDetail
 from hived_extender.machine.stimuli import Hold, HoldsLookedAt, HoldState
-from hived_extender.recording.operations import STAND_IN, read_scenario
-from hived_extender.recording.record import Recorder
-from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from tests.extender.machine.small_cluster import CONFIG, NODES, node, spec_text
 from tests.extender.machine.small_gangs import koordinator
 from tests.extender.machine.small_jobs import SmallJobCluster, hold, job

@@ -1,4 +1,4 @@
-"""A few random histories of queues; `python -m tests.property.queued` plays many."""
+"""A few random histories of queues keep rule 30.11; `python -m tests.property.queued` plays many."""
 
 from dataclasses import replace
 

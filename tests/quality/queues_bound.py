@@ -49,12 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def compare(plan: Plan, grace_s: float) -> Found:
     """Run the policy, and play each virtual cluster alone."""
-    loop, due_s = _played(plan)
+    loop, entitled_s = _played(plan)
     print(f"{POLICY}: run", file=sys.stderr, flush=True)
     late_s, compared, never = list[float](), 0, 0
     spec, queueing = loop.cluster.spec, loop._queueing
     for vc in spec.virtual_clusters:
-        jobs = [_job(loop, task, due_s) for task in loop.tasks if task.vc == vc and task.priority >= 0]
+        jobs = [_job(loop, task, entitled_s) for task in loop.tasks if task.vc == vc and task.priority >= 0]
         rules = Rules(default=QueueRules(policy=queueing.policy))
         starts = Alone(spec, vc, rules, grace_s).play(jobs)
         for job in jobs:
@@ -71,25 +71,25 @@ def compare(plan: Plan, grace_s: float) -> Found:
 def _played(plan: Plan) -> tuple[QueuedLoop, dict[str, float]]:
     """The whole run, and when own schedules started jobs, by key."""
     policy = next(policy for policy in plan.policies if policy.name == POLICY)
-    loop, due_s = plan.loop(policy, plan.trace), dict[str, float]()
+    loop, entitled_s = plan.loop(policy, plan.trace), dict[str, float]()
     assert isinstance(loop, QueuedLoop)
     while not loop.is_over:
         loop.step()
         for key in loop._in_queue:
-            if key not in due_s and (due := loop._queues.due(key)) is not None:
-                due_s[key] = due
+            if key not in entitled_s and (due := loop._queues.entitled_since(key)) is not None:
+                entitled_s[key] = due
     loop.finish()
-    return loop, due_s
+    return loop, entitled_s
 
 
-def _job(loop: QueuedLoop, task: Task, due_s: dict[str, float]) -> Job:
+def _job(loop: QueuedLoop, task: Task, entitled_s: dict[str, float]) -> Job:
     """As its virtual cluster alone would have it: for as long as it runs in its own schedule."""
     key = _key(task)
     unit = Unit(
         key, task.vc, pod_spec(task, task.priority, is_lazy=False), task.submitted_s,
         limit_s=loop._queueing.limit_s(task),
     )  # fmt: skip
-    since_s = min(due_s.get(key, task.started_s), task.started_s)
+    since_s = min(entitled_s.get(key, task.started_s), task.started_s)
     return Job(unit, task.submitted_s, task.ended_s - since_s, task.ended_s)
 
 

@@ -109,8 +109,8 @@ class CountedLoop(QueuedLoop):
 
     def _carry_out(self, order: Order) -> None:
         if isinstance(order, Stop):
-            due_s = self._queues.due(order.key)
-            self.due_evicted += order.winner != order.key and due_s is not None
+            entitled_s = self._queues.entitled_since(order.key)
+            self.due_evicted += order.winner != order.key and entitled_s is not None
         elif not isinstance(order, Start):
             self.upgraded += 1
         super()._carry_out(order)

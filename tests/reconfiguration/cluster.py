@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 from hived.values.errors import UserError
 from hived_config.loader import load_text
-from hived_extender.deploy.installation import CONFIG as CONFIG_MAP
-from hived_extender.deploy.installation import NAMESPACE
+from hived_deploy.installation import CONFIG as CONFIG_MAP
+from hived_deploy.installation import NAMESPACE
 from hived_extender.groundwork import LOOPBACK
 from hived_extender.kube.client import KubeClient
 from hived_extender.reconfiguration.stores import ConfigMapName

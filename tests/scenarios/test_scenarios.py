@@ -9,8 +9,8 @@ import yaml
 
 from hived.values.specs import ClusterSpec
 from hived_config.loader import load_text
-from hived_extender.recording.operations import decode_operation
-from hived_extender.recording.replay import CoreScheduler, Replay, Scheduler, StateDetail
+from hived_extender.machine.recording.operations import decode_operation
+from hived_extender.machine.recording.replay import CoreScheduler, Replay, Scheduler, StateDetail
 from tests.core.naive import NaiveScheduler
 
 Json = dict[str, Any]

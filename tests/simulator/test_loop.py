@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from hived.values.specs import Rules
+from hived.virtual_time import Heap
 from hived_simulator.changes import Act, Change
 from hived_simulator.clusters import SimulatedCluster
 from hived_simulator.hived_cluster import HivedCluster
-from hived_simulator.lanes import Heap
 from hived_simulator.loop import Loop, Manner
 from hived_simulator.private import PrivateClusters
 from hived_simulator.quotas import QuotaCluster
@@ -28,9 +28,9 @@ def looks(nodes: int, priority: int, monkeypatch: pytest.MonkeyPatch) -> int:
         loop.step()
     seen, first = [0], Heap.first
 
-    def counted(heap: Heap, known: Any) -> object:
+    def counted(heap: Heap[Any]) -> object:
         seen[0] += 1
-        return first(heap, known)
+        return first(heap)
 
     with monkeypatch.context() as patch:
         patch.setattr(Heap, "first", counted)

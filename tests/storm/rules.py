@@ -6,6 +6,7 @@ from typing import Any
 from hived.cells.state import State
 from hived.scheduler import check_invariants
 from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION
+from hived_extender.jobs.device_words import NO_DEVICE
 from tests.storm.switch_recorder import groups_of, leaves
 from tests.storm.traffic import is_running
 
@@ -36,8 +37,8 @@ def places(pods: Iterable[Json]) -> dict[str, Place]:
 
 
 def devices_of(pod: Json) -> tuple[int, ...]:
-    """The leaves that are written onto a pod."""
-    text = pod["metadata"].get("annotations", {}).get(LEAF_CELL_ISOLATION, "")
+    """The leaves that are written onto a pod; none of a pod whose cells are no devices, on a node with some."""
+    text = pod["metadata"].get("annotations", {}).get(LEAF_CELL_ISOLATION, "").removeprefix(NO_DEVICE)
     return tuple(int(device) for device in text.split(",") if device)
 
 

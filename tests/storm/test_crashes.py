@@ -127,7 +127,7 @@ def test_somebody_who_writes_between_reading_and_committing_wins(reached: Reache
 
     reached.proxy.hold(Side.REQUEST, "PUT", CONFIG_MAP, act=lambda: reached.edit(other(3))).release()
     code, answer = reached.push(other(1))
-    assert (code, "changed by somebody else" in str(answer["message"])) == (409, True)
+    assert (code, "changed by another client" in str(answer["message"])) == (409, True)
     expect_soon(lambda: reached.in_force() == (2, other(3)))
 
 

@@ -41,13 +41,26 @@ of the last one must not undo that, so it repeats the text that is in the cluste
 {{- end }}
 {{- end }}
 
+{{- /* The configuration in the values, as far as Helm can tell that it is one; all other mistakes are the Job's to find. */}}
+{{- define "hived.checked" -}}
+{{- if not .Values.configuration }}
+{{- fail "configuration: it is empty; give your cluster's with --set-file configuration=hivedscheduler.yaml (hived config generate writes one), or name its ConfigMap in existingConfigMap" }}
+{{- end }}
+{{- $configuration := fromYaml .Values.configuration }}
+{{- if hasKey $configuration "Error" }}{{ fail (printf "configuration: %s" $configuration.Error) }}{{ end }}
+{{- range $key := list "physicalCluster" "virtualClusters" }}
+{{- if not (kindIs "map" (index $configuration $key)) }}
+{{- fail (printf "configuration: no %s in it; hived config validate lists every mistake of a file" $key) }}
+{{- end }}
+{{- end }}
+{{- toYaml $configuration }}
+{{- end }}
+
 {{- /* The names of the virtual clusters, as a JSON list. */}}
 {{- define "hived.virtualClusters" -}}
 {{- $names := .Values.virtualClusters }}
 {{- if and (not $names) (not .Values.existingConfigMap) }}
-{{- $configuration := fromYaml .Values.configuration }}
-{{- if hasKey $configuration "Error" }}{{ fail (printf "configuration: %s" $configuration.Error) }}{{ end }}
-{{- $names = keys ($configuration.virtualClusters | default dict) | sortAlpha }}
+{{- $names = keys ((include "hived.checked" . | fromYaml).virtualClusters | default dict) | sortAlpha }}
 {{- end }}
 {{- toJson $names }}
 {{- end }}
@@ -81,7 +94,7 @@ virtual cluster, that of `default`, else the first one, serves the names without
 {{- if or (not $suffix) (hasKey $taken $suffix) }}{{ fail (printf "virtual cluster %q: there is no name of its own for its kube-scheduler" $vc) }}{{ end }}
 {{- $_ := set $taken $suffix true }}
 {{- $names := include "hived.namesFor" (dict "Values" $.Values "virtualClusters" (list $vc) "shared" (eq $vc $host)) | fromJsonArray }}
-{{- if not $names }}{{ fail "kubeScheduler.perVirtualCluster takes a name with {vc} in kubeScheduler.names, such as hived-{vc}" }}{{ end }}
+{{- if not $names }}{{ fail "kubeScheduler.perVirtualCluster needs a name with {vc} in kubeScheduler.names, such as hived-{vc}" }}{{ end }}
 {{- $made = append $made (dict "name" (printf "hived-kube-scheduler-%s" $suffix) "suffix" $suffix "names" $names) }}
 {{- end }}
 {{- else }}
@@ -166,9 +179,4 @@ extenders:
   nodeCacheCapable: true
   ignorable: false
   httpTimeout: "10s"
-{{- end }}
-
-{{- /* The digest of the default configuration: NOTES.txt says that it is a sample. */}}
-{{- define "hived.sampleDigest" -}}
-d032b16c7d2a8683
 {{- end }}

@@ -116,15 +116,23 @@ def compact(cell: NewCell, is_json: bool = False) -> str:
     return "{" + ", ".join(f"{scalar(name, is_json)}: {value}" for name, value in fields) + "}"
 
 
-def vc_lines(shared: Mapping[str, Iterable[Allotment]], names: TypeNames) -> Iterator[str]:
-    """The virtual clusters with the namespaces that may use each, and its promised cells."""
+def vc_lines(
+    shared: Mapping[str, Iterable[Allotment]], names: TypeNames, keys: Mapping[str, Sequence[str]] | None = None
+) -> Iterator[str]:
+    """The virtual clusters with their keys, by default the namespaces that may use each, and their promised cells."""
     for vc, allotments in shared.items():
         cells = [f"    - {{cellType: {scalar(_path(each, names))}, cellNumber: {each.count}}}" for each in allotments]
         yield f"  {scalar(vc)}:"
-        yield f"    namespaces: [{', '.join(map(scalar, namespaces_of(vc)))}]"
+        own = [f"namespaces: {flow_list(namespaces_of(vc))}"] if keys is None else keys[vc]
+        yield from (f"    {line}" for line in own)
         if cells:
             yield "    virtualCells:"
         yield from cells
+
+
+def flow_list(texts: Iterable[str]) -> str:
+    """Texts as a list on one line."""
+    return f"[{', '.join(map(scalar, texts))}]"
 
 
 def namespaces_of(vc: str) -> list[str]:
@@ -134,18 +142,21 @@ def namespaces_of(vc: str) -> list[str]:
 
 
 def _path(allotment: Allotment, names: TypeNames) -> str:
-    return ".".join(names.cells[shape] for shape in allotment.path)
+    types = [names.cells[shape] for shape in allotment.path]
+    return ".".join([*types, names.leaves[allotment.path[-1].product]] if allotment.is_leaf else types)
 
 
 def document(comment: Iterable[str], machines: Sequence[Machine], tops: Sequence[Cell], names: TypeNames,
-             shared: Mapping[str, Iterable[Allotment]]) -> str:  # fmt: skip
-    """The whole file."""
+             shared: Mapping[str, Iterable[Allotment]], keys: Iterable[str] = (),
+             vc_keys: Mapping[str, Sequence[str]] | None = None) -> str:  # fmt: skip
+    """The whole file. `keys` are more lines at its top, `vc_keys` those of each virtual cluster before its cells."""
     shapes = list(dict.fromkeys(top.shape for top in tops))
     types = list(dict.fromkeys(line for shape in shapes for line in type_lines(shape, names)))
     lines = [f"# {line}" for line in comment]
     lines += [
         "rules: 2",
         "access: namespaces",
+        *keys,
         "physicalCluster:",
         "  skuTypes:",
         *sku_lines(machines, names),
@@ -155,7 +166,7 @@ def document(comment: Iterable[str], machines: Sequence[Machine], tops: Sequence
     lines.append("  physicalCells:")
     for top in tops:
         lines += block(new_cell(top, names.cells[top.shape]), "  ")
-    lines += ["virtualClusters:", *vc_lines(shared, names)]
+    lines += ["virtualClusters:", *vc_lines(shared, names, vc_keys)]
     return "\n".join(lines) + "\n"
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 
 from hived.values.errors import UserError
-from hived_config.access import Operator, Requirement
 from hived_config.generating.machines import (
     CPU_PRODUCT,
     MIG_PREFIX,
@@ -20,6 +19,7 @@ from hived_config.generating.machines import (
     notes_on,
 )
 from hived_config.quantities import quantity
+from hived_config.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Requirement, Selector, matches
 
 AMD_GPU = "amd.com/gpu"
 PRODUCT_LABELS = {
@@ -38,7 +38,7 @@ _DEVICE = re.compile(
 
 _REPLICAS = "nvidia.com/gpu.replicas"
 _PROFILE = re.compile(re.escape(MIG_PREFIX) + r"([1-7])g\..+")
-_OPERATORS = {"": Operator.EXISTS, "!": Operator.DOES_NOT_EXIST, "=": Operator.IN, "!=": Operator.NOT_IN}
+_OPERATORS = {"": EXISTS, "!": DOES_NOT_EXIST, "=": IN, "!=": NOT_IN}
 _TERM = re.compile(r"(!?)([A-Za-z0-9][\w./-]*)(?:(!=|==|=)([\w.-]*))?", re.ASCII)
 
 
@@ -90,7 +90,7 @@ def machines_of(nodes: Iterable[Mapping[str, Any]], reading: Reading | None = No
     requirements = parse_selector(reading.selector)
     notes: _Notes = {note: [] for note in _Note}
     machines: list[Machine] = []
-    chosen = [node for node in nodes if all(each.holds(labels_of(node)) for each in requirements)]
+    chosen = [node for node in nodes if matches(requirements, labels_of(node))]
     for node in sorted(chosen, key=lambda node: natural_key(name_of(node))):
         machines += _machines(node, reading, notes)
     return FoundMachines(tuple(machines), (*absent_resources(chosen, reading), *notes_on(notes.items())))
@@ -185,7 +185,7 @@ def _weight(resource: str) -> float:
     return int(profile[1]) / 7 if profile else 1.0
 
 
-def parse_selector(text: str) -> list[Requirement]:
+def parse_selector(text: str) -> Selector:
     """Parse a selector into requirements that all have to hold.
 
     KEY!=VALUE also holds without the key. Raises UserError.
@@ -197,4 +197,4 @@ def parse_selector(text: str) -> list[Requirement]:
             raise UserError(f"selector {part!r}: expected KEY, !KEY, KEY=VALUE or KEY!=VALUE")
         operator = _OPERATORS[match[1] or (match[3] or "").replace("==", "=")]
         requirements.append(Requirement(match[2], operator, (match[4],) if match[3] else ()))
-    return requirements
+    return tuple(requirements)

@@ -55,10 +55,14 @@ class Shares(msgspec.Struct, frozen=True):
 
 
 class Allotment(msgspec.Struct, frozen=True):
-    """`count` cells of one type of one chain for one virtual cluster; `path` are the shapes from the top down to it."""
+    """`count` cells of one type of one chain for one virtual cluster; `path` are the shapes from the top down to it.
+
+    With `is_leaf` they are leaf cells below that.
+    """
 
     path: tuple[Shape, ...]
     count: int
+    is_leaf: bool = False
 
 
 def allotted(tops: Sequence[Cell], shares: Shares) -> tuple[dict[str, list[Allotment]], list[str]]:

@@ -35,7 +35,7 @@ def drawn(certificate: Certificate) -> str:
         for one in certificate.vcs
     ]
     if rows:
-        headers = ("VC", ">JOBS", ">MEAN DELAY, MIN", ">THEN", ">LATER THAN PRIVATE", ">NEVER")
+        headers = ("VC", ">JOBS", ">MEAN DELAY, MIN", ">NEW DELAY, MIN", ">LATER THAN PRIVATE", ">NEVER")
         lines += [f"  {line}" for line in table(headers, rows).splitlines()]
     if len(rows) < certificate.vc_count:
         lines.append(f"  and {certificate.vc_count - len(rows):,} more")

@@ -15,11 +15,10 @@ import click
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
-from hived_cli.config.asking import AnsweringCommand, ask
 from hived_cli.config.given import find_file
 from hived_cli.config.plan import tell_plan
 from hived_cli.config.pushing import PushOptions, push_text, pushes
-from hived_cli.helpers.answers import as_json, difference
+from hived_cli.helpers.answers import AnsweringCommand, as_json, ask, difference
 from hived_cli.helpers.connecting import asks_service
 from hived_config.document import ConfigError, read_text
 from hived_config.loader import load_text
@@ -193,8 +192,8 @@ def move(count: int, cell_type: str, _from: str, from_vc: str, _to: str, to_vc: 
 def remove_vc(name: str) -> Edit:
     """Remove a virtual cluster.
 
-    Its cells are nobody's then. The configuration of the running service is edited: its plan is shown, and pushed when
-    you agree. With -f a file is edited in its place.
+    Its cells are promised to none then. The configuration of the running service is edited: its plan is shown, and
+    pushed when you agree. With -f a file is edited in its place.
 
     \b
     Examples:

@@ -5,18 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from hived.values.specs import MAX_GUARANTEED_PRIORITY, ClusterSpec, Rules
 from hived_cli.config.given import find_file, takes_file
 from hived_cli.helpers.answers import as_json, format_option
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.tables import GAP, table
-from hived_config.access import Access, AccessRules, NamespaceEntry, Operator, Requirement, VirtualClusterAccess
+from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.division import DividedChain, DividedLevel, divide
 from hived_config.document import read_text
 from hived_config.loader import load_text
 from hived_config.reader import printable
 from hived_config.rules import QUEUE_OF_VC, QUEUES, Queueing, QueueOfVc
+from hived_config.selectors import Requirement
 from hived_config.settings import value_of
 from hived_extender.api.inspection import ConfigClient, Inspector
 from hived_extender.api.pictures import FREE, letters
@@ -51,7 +53,7 @@ def _draw_chain(chain: DividedChain, letter_of: dict[str, str]) -> Iterator[str]
     yield from _wrapped([*legend, f"{FREE} spare"])
     for pin in chain.pinned_cells:
         owner = f"pinned by {pin.vc}" if pin.vc else "of no virtual cluster"
-        yield f"{_INDENT}* pinned cell {pin.pin_id}: {chain.levels[pin.depth].cell_type} {pin.address}, {owner}"
+        yield f"{_INDENT}* pinned cell {pin.pin_id}: {pin.cell_type} {pin.address}, {owner}"
     if none := [vc for vc in letter_of if vc not in having]:
         yield from _wrapped([f"nothing of this chain: {none[0]}", *none[1:]], ", ")
 
@@ -186,15 +188,14 @@ def _requirement(requirement: Requirement) -> str:
     """As kubectl's option -l has it."""
     values = ",".join(requirement.values)
     match requirement.operator:
-        case Operator.IN:
+        case "In":
             is_one = len(requirement.values) == 1
             return f"{requirement.key}={values}" if is_one else f"{requirement.key} in ({values})"
-        case Operator.NOT_IN:
+        case "NotIn":
             return f"{requirement.key} notin ({values})"
-        case Operator.EXISTS:
+        case "Exists":
             return requirement.key
-        case Operator.DOES_NOT_EXIST:
-            return f"!{requirement.key}"
+    return f"!{requirement.key}"
 
 
 @click.command("explain")
@@ -283,32 +284,7 @@ def _as_json(chain: DividedChain, vcs: list[str]) -> dict[str, Any]:
         return {"leafCells": leaves, "share": round(leaves / chain.leaf_count, 6)}
 
     return {
-        "chain": chain.name,
-        "nodes": chain.node_count,
-        "leafCells": chain.leaf_count,
-        "cells": list(chain.tops),
-        "levels": [
-            {
-                "level": level.level,
-                "cellType": level.cell_type,
-                "cells": level.cell_count,
-                "leafCellsEach": level.leaf_count,
-                "isNodeLevel": level.is_node_level,
-                "virtualCells": dict(level.promised),
-                "pinnedCells": dict(level.pinned),
-                "spare": level.spare,
-            }
-            for level in chain.levels
-        ],
-        "pinnedCells": [
-            {
-                "pinnedCellId": pin.pin_id,
-                "cellType": chain.levels[pin.depth].cell_type,
-                "cellAddress": pin.address,
-                "vc": pin.vc,
-            }
-            for pin in chain.pinned_cells
-        ],
+        **msgspec.to_builtins(chain),
         "virtualClusters": {vc: share(chain.leaves_of(vc)) for vc in vcs},
         "spare": share(chain.spare_leaf_count),
     }

@@ -13,11 +13,10 @@ import yaml
 from msgspec.structs import replace
 
 from hived.values.errors import HivedError, InvariantError, UserError
-from hived_cli.config.asking import AnsweringCommand, ask
 from hived_cli.config.editing import replace_file
 from hived_cli.config.given import find_file
 from hived_cli.config.pushing import PushOptions, push_text, pushes
-from hived_cli.helpers.answers import FiniteRange, as_json, difference, with_options
+from hived_cli.helpers.answers import AnsweringCommand, FiniteRange, as_json, ask, difference, with_options
 from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.progress import stop_signal
 from hived_config.document import read_stream, read_text
@@ -82,18 +81,37 @@ def reads_machines(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options of the place of nodes and of how they are read; the command gets them as `machines`."""
 
     @wraps(function)
-    def run(
-        nodes: Path | None, connect: Connect, reserve_cpu: str | None, reserve_memory: str | None, **options: Any
-    ) -> None:
-        parse_selector(options["selector"])
-        cpu, memory = _amount("--reserve-cpu", reserve_cpu), _amount("--reserve-memory", reserve_memory)
-        memory_mib = None if memory is None else memory / 2**20
-        given = {name: options.pop(name) for name in ("levels", "resources", "product_label", "selector", "with_cpus")}
-        given["resources"] = split(",".join(given["resources"])) or Reading().resources
-        reading = Reading(**given, reserved_cpu=cpu or 0.0, reserved_memory_mib=memory_mib or 0.0)
-        function(machines=Machines(nodes, connect, reading, (cpu, memory_mib)), **options)
+    def run(connect: Connect, **options: Any) -> None:
+        machines, rest = _machines(connect, options)
+        function(machines=machines, **rest)
 
     return asks_api_server(with_options(run, _OPTIONS))
+
+
+def reads_machines_of_files(function: Callable[..., None]) -> Callable[..., None]:
+    """As `reads_machines`, for a command that asks no API server: without --nodes there are no nodes."""
+
+    @wraps(function)
+    def run(**options: Any) -> None:
+        machines, rest = _machines(lambda: None, options)
+        function(machines=machines, **rest)
+
+    return with_options(run, _OPTIONS)
+
+
+def _machines(connect: Connect, options: dict[str, Any]) -> tuple[Machines, dict[str, Any]]:
+    """The machines that options of these say, and the other options. Raises UserError."""
+    parse_selector(options["selector"])
+    names = {"levels", "resources", "product_label", "selector", "with_cpus"}
+    given = {name: options[name] for name in names}
+    given["resources"] = split(",".join(given["resources"])) or Reading().resources
+    cpu, memory = (_amount(f"--reserve-{each}", options[f"reserve_{each}"]) for each in ("cpu", "memory"))
+    memory_mib = None if memory is None else memory / 2**20
+    reading = Reading(**given, reserved_cpu=cpu or 0.0, reserved_memory_mib=memory_mib or 0.0)
+    rest = {
+        name: value for name, value in options.items() if name not in {*names, "nodes", "reserve_cpu", "reserve_memory"}
+    }
+    return Machines(options["nodes"], connect, reading, (cpu, memory_mib)), rest
 
 
 def split(text: str) -> tuple[str, ...]:
@@ -170,7 +188,7 @@ def tell(notes: Sequence[str]) -> None:
     "--topology", "topologies", metavar="[NAME=]FILE", multiple=True,
     help="What `nvidia-smi topo -m` prints on all machines, or on those of a name, a pattern (dgx-*) or a product.",
 )  # fmt: skip
-@click.option("--offline", is_flag=True, help="The machines are those that --topology NODE=FILE names; ask nobody.")
+@click.option("--offline", is_flag=True, help="The machines are those that --topology NODE=FILE names; ask no service.")
 @click.option("--product", metavar="NAME", default="GPU", show_default=True, help="What --offline machines have.")
 @click.option(
     "--vc", "shares", metavar="NAME=SHARE", multiple=True,
@@ -197,8 +215,8 @@ def generate(*, output: Path | None, force: bool, form: str, **source: Any) -> N
     a cell chain of its own, which no gang leaves. With --pad it gets a placeholder, a node that does not exist.
     A rack with two products is a cell in a chain of each. A node without a label is not in a cell of that level.
 
-    Every virtual cluster gets whole cells, the largest that its share covers, then whole nodes. The rest belongs to
-    nobody. Notes on omissions and surprises go to standard error.
+    Every virtual cluster gets whole cells, the largest that its share covers, then whole nodes. The rest is
+    promised to none. Notes on omissions and surprises go to standard error.
 
     \b
     Examples:
@@ -350,7 +368,7 @@ def sync(
       hived config sync -f hivedscheduler.yaml --dry-run
     """  # fmt: skip
     if watch is not None and not (pushing.yes or dry_run):
-        raise click.UsageError("--watch: expected --yes, as there is nobody to ask")
+        raise click.UsageError("--watch: expected --yes, as no question can be asked")
     at_least = read_limits("--max", limits)
     syncing = _Syncing(machines.reading, at_least, dry_run, pushing, is_watch=watch is not None)
 

@@ -14,7 +14,7 @@ import click
 from hived.values.errors import UserError
 from hived_config.document import ConfigError, read_text
 from hived_config.loader import load_text
-from hived_config.openpai import inner_text, open_configuration
+from hived_config.openpai import cluster_id, inner_text, open_configuration
 
 FILE_NAMES = ("services-configuration.yaml", "service-configuration.yaml", "hivedscheduler.yaml")
 """The files of a folder: OpenPAI's under either of its names, or the one of `hived config pull -o`."""
@@ -26,10 +26,14 @@ _KEYS = frozenset(("physicalCluster", "virtualClusters"))
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A configuration as text: `file` is how messages call it. Of an OpenPAI file it is the scheduler's part alone."""
+    """A configuration as text: `file` is how messages call it. Of an OpenPAI file it is the scheduler's part alone.
+
+    `cluster_id` is the id of the cluster that the file is for; "" if it says none.
+    """
 
     file: str
     text: str
+    cluster_id: str = ""
 
 
 def find_file(path: Path) -> Path:
@@ -48,7 +52,7 @@ def find_file(path: Path) -> Path:
 def read_source(path: Path) -> Source:
     """The text of a file, or of the one in a folder. Raises UserError if there is none, or it is no configuration.
 
-    A file without a configuration may be OpenPAI's, with passwords that nobody should see.
+    A file without a configuration may be OpenPAI's, with passwords that must not be shown.
     """
     found = find_file(path)
     file = click.format_filename(found)
@@ -68,7 +72,7 @@ def read_sound_source(path: Path) -> Source:
     file = click.format_filename(found)
     text = read_text(found, file)
     load_text(text, file)
-    return Source(file, inner_text(text, file))
+    return Source(file, inner_text(text, file), cluster_id(text, file))
 
 
 def tell_mistakes(error: ConfigError) -> None:

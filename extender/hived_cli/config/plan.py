@@ -10,10 +10,9 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived.values.specs import Rules
-from hived_cli.config.asking import AnsweringCommand
 from hived_cli.config.given import Source, read_sound_source, required, takes_file, tell_mistakes
 from hived_cli.config.report import LINES, draw, shortened
-from hived_cli.helpers.answers import as_json, format_option
+from hived_cli.helpers.answers import AnsweringCommand, as_json, format_option
 from hived_cli.helpers.connecting import asks_service
 from hived_config.document import ConfigError
 from hived_config.loader import load_text

@@ -2,7 +2,7 @@
 
 import getpass
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,15 @@ import click
 import msgspec
 
 from hived.values.errors import UserError
-from hived_cli.config.asking import ask, refuse_unasked
 from hived_cli.config.certify_options import NO_CERTIFICATE, Certifying, taken
 from hived_cli.config.certify_options import OPTIONS as CERTIFY_OPTIONS
 from hived_cli.config.certifying import certified, refuse_early
 from hived_cli.config.given import read_sound_source, takes_file, tell_mistakes
 from hived_cli.config.report import draw
-from hived_cli.helpers.answers import as_json, format_option, with_options
+from hived_cli.helpers.answers import as_json, ask, first_line, format_option, refuse_unasked, with_options
 from hived_cli.helpers.connecting import asks_service
 from hived_config.document import ConfigError
+from hived_config.openpai import CLUSTER_ID_PATH, DEFAULT_CLUSTER_ID
 from hived_config.reader import printable
 from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigPushResult, ConfigReport
 from hived_extender.api.inspection import ConfigClient, Inspector, PushAnswer
@@ -41,7 +41,8 @@ _OPTIONS = (
 class PushOptions:
     """The options of commands that push.
 
-    With `is_json`, only the service's answer goes to stdout; the plan and the question go to stderr.
+    With `is_json`, only the service's answer goes to stdout; the plan and the question go to stderr. In paictl's form
+    (`is_paictl`) the cluster's id is a yes to the question; `typed` is what a standard input says that is no terminal.
     """
 
     cluster_id: str
@@ -50,6 +51,13 @@ class PushOptions:
     allow_downgrade: bool
     is_json: bool
     certifying: Certifying = NO_CERTIFICATE
+    is_paictl: bool = False
+    typed: str = ""
+
+    @property
+    def is_sure(self) -> bool:
+        """True if nobody is asked any more."""
+        return self.yes or bool(self.typed)
 
 
 def pushes(function: Callable[..., None]) -> Callable[..., None]:
@@ -64,7 +72,13 @@ def pushes(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def push_text(
-    inspector: Inspector, text: str, file: str, pushing: PushOptions, base_version: int | None = None, message: str = ""
+    inspector: Inspector,
+    text: str,
+    file: str,
+    pushing: PushOptions,
+    base_version: int | None = None,
+    message: str = "",
+    cluster_id: str = "",
 ) -> None:
     """Show what a configuration would do, ask, bring it into force and say which version it is.
 
@@ -73,13 +87,14 @@ def push_text(
     file : the name of the text in messages
     base_version : the version that the text was made from; None for the one in force
     message : for the history, where the options have none
+    cluster_id : the id of the cluster that the text is for, where the options name none; "" for any
 
     Where running work would be affected otherwise than was agreed to, it is asked again; with `yes`, tried again.
-    Raises UserError if it is refused, or another version came first. Exits with 1 if somebody says no.
+    Raises UserError if it is refused, or another version came first. Exits with 1 if the answer is no.
     """
     service = ConfigClient(inspector)
     current = service.current()
-    _refuse_target(current, pushing.cluster_id)
+    cluster_id = _target(current, pushing, cluster_id)
     base = current.version if base_version is None else base_version
     if current.version < base:
         raise UserError(f"there is no version {base} yet, version {current.version} is in force: nothing was pushed")
@@ -91,7 +106,7 @@ def push_text(
         return
     refuse_early(current, text, pushing.certifying)
     why = pushing.message or message
-    push = ConfigPushArgs(text, file, why, _login_name(), base, {}, pushing.allow_downgrade, pushing.cluster_id)
+    push = ConfigPushArgs(text, file, why, _login_name(), base, {}, pushing.allow_downgrade, cluster_id)
     _Pushing(inspector, pushing).run(push, current)
 
 
@@ -109,16 +124,17 @@ class _Pushing:
         """
         plan = self._service.plan(push.text, push.file)
         self._judge(plan, push.base_version)
-        if not self._options.yes:
+        if not self._options.is_sure:
             refuse_unasked("pushed")
         wish, is_json = self._options.certifying, self._options.is_json
         certificate = certified(self._inspector, current, push.text, push.file, wish, is_json)
         push = msgspec.structs.replace(push, certificate=certificate)
         tries = 0
-        while not self._options.yes or tries < TRIES:
+        target = current.cluster_id or push.cluster_id or DEFAULT_CLUSTER_ID if self._options.is_paictl else ""
+        while not self._options.is_sure or tries < TRIES:
             tries += 1
-            if not self._options.yes:
-                ask("Push this?", "pushed", is_json)
+            if not self._options.is_sure:
+                ask(f"Push this to cluster {target}?" if target else "Push this?", "pushed", is_json, target)
             click.echo("waiting until it is in force ...", err=True)
             answer = self._service.push(msgspec.structs.replace(push, agreed=plan.verdicts))
             if answer.version:
@@ -141,6 +157,11 @@ class _Pushing:
                 "running work would lose what it is guaranteed: nothing was pushed; if that is meant, push with "
                 "--allow-downgrade"
             )
+        if plan.affects_running and self._options.typed and not self._options.yes:
+            raise UserError(
+                "running work would be affected: nothing was pushed; the cluster's id alone does not agree to that, so "
+                "give --yes"
+            )
 
     def _next_plan(self, answer: PushAnswer, base: int) -> ConfigReport:
         """The plan of a push that met something else than was planned. Raises UserError if it was refused."""
@@ -158,19 +179,32 @@ class _Pushing:
         click.echo(draw(plan), err=self._options.is_json)
 
 
-def _refuse_target(current: Config, cluster_id: str) -> None:
+def _target(current: Config, pushing: PushOptions, of_file: str) -> str:
+    """The id that the push names, "" for none. Raises UserError if the cluster takes no push, or is another one.
+
+    What standard input says in paictl's form has to be the id that the cluster has by then.
+    """
     if not current.is_pushable:
         raise UserError(
-            f"the service takes no pushes: its configuration is the {current.source}, to be changed there; it takes "
-            "them if that is a ConfigMap and it asks who calls (hived serve --authorize)"
+            f"the service accepts no pushes: its configuration is the {current.source}, to be changed there; it "
+            "accepts them if that is a ConfigMap and it asks who calls (hived serve --authorize)"
         )
-    if cluster_id and current.cluster_id and cluster_id != current.cluster_id:
-        raise UserError(f"the id of this cluster is {current.cluster_id}, not {cluster_id}: nothing was pushed")
+    named = pushing.cluster_id or of_file
+    found = current.cluster_id or named or DEFAULT_CLUSTER_ID
+    if named and named != found:
+        where = "" if pushing.cluster_id else f", as {'.'.join(CLUSTER_ID_PATH)} of the file has it"
+        raise UserError(f"the id of this cluster is {found}, not {named}{where}: nothing was pushed")
+    if pushing.typed and pushing.typed != found:
+        raise UserError(
+            f"the id of this cluster is {found}, not {printable(pushing.typed)}, as standard input has it: nothing was "
+            "pushed"
+        )
+    return named
 
 
 def _conflict(current: Config, base: int) -> UserError:
     why = f" ({printable(current.why)})" if current.why else ""
-    who = printable(current.who) or "somebody"
+    who = printable(current.who) or "another user"
     return UserError(
         f"{who} pushed version {current.version} at {current.when}{why}, and this was made from "
         f"version {base}: nothing was pushed. `hived config diff --versions {base} {current.version}` shows what came; "
@@ -218,12 +252,14 @@ def push(
     """Bring a configuration into force: check it, show what it would do, ask, and wait until it is.
 
     FILE is a scheduler configuration or OpenPAI's services-configuration.yaml; DIR is a folder with such a file. -p DIR
-    is paictl's form. Of an OpenPAI file only the scheduler's part leaves this machine. Nothing is stopped, nothing is
+    is paictl's form: it takes the cluster's id as a yes, also from a pipe, where running work is not affected. Of an
+    OpenPAI file only the scheduler's part and the cluster's id leave this machine. Nothing is stopped, nothing is
     restarted.
 
     \b
     Examples:
       hived config push -p /cluster-configuration -m service
+      echo pai | hived config push -p /cluster-configuration -m service
       hived config push -f hivedscheduler.yaml --message 'two racks for research'
       hived config push hivedscheduler.yaml --certify 14d
       hived config push -f hivedscheduler.yaml --yes --cluster-id prod --format json
@@ -240,7 +276,9 @@ def push(
     except ConfigError as error:
         tell_mistakes(error)
         raise SystemExit(1) from error
-    push_text(inspector, found.text, found.file, pushing, base_version)
+    if folder is not None:
+        pushing = replace(pushing, is_paictl=True, typed="" if pushing.yes else first_line())
+    push_text(inspector, found.text, found.file, pushing, base_version, cluster_id=found.cluster_id)
 
 
 @click.command("rollback")

@@ -16,8 +16,8 @@ from hived_cli.helpers.progress import Bar, stop_signal
 from hived_extender.api.certificates import Certificate
 from hived_extender.api.inspection import Inspector
 from hived_extender.api.paths import RECORD_PATH
-from hived_extender.recording.record import MOST_BYTES, recent_lines, recent_parts
-from hived_extender.warm import load_kernels
+from hived_extender.machine.recording.record import MOST_BYTES, recent_lines, recent_parts
+from hived_extender.warm import NOT_COMPILED, load_kernels
 from hived_simulator.certification import ConfigText, Stopped, Wish, certify, described
 from hived_simulator.plan import node_size
 from hived_simulator.traces.changing import still_running
@@ -46,7 +46,7 @@ def replayed(
 def _replayed(inspector: Inspector, old: ConfigText, new: ConfigText, wish: Certifying, percent: float) -> Certificate:
     """As `replayed`. Raises Stopped or KeyboardInterrupt if it is interrupted, UserError for a trace of no use."""
     if not load_kernels():
-        click.echo("kernels are plain Python, which is slow: see `hived version`", err=True)
+        click.echo(NOT_COMPILED, err=True)
     reading = Reading(node_leaf_cells=max(node_size(old.cluster), node_size(new.cluster)))
     if wish.days:
         trace = _recorded(inspector, wish.days, wish.record, reading)
@@ -72,7 +72,7 @@ def _recorded(inspector: Inspector, days: int, folder: Path | None, reading: Rea
         _fetch(inspector, since_s, folder, file)
         file.seek(0)
         if all(line.startswith(BEGINNING) for line in file):
-            return Trace("record", (), None, ("nobody has asked for anything in that time",))
+            return Trace("record", (), None, ("no request came in that time",))
         if folder is None:  # work that is running still has run until now
             file.seek(0, SEEK_END)
             file.write(msgspec.json.encode({"op": "time", "now": time.time()}) + b"\n")

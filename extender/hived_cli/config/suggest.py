@@ -19,10 +19,9 @@ from hived_cli.helpers.tables import table
 from hived_config.document import read_text
 from hived_config.loader import load_text
 from hived_extender.api.certificates import CertifiedVc
-from hived_extender.warm import load_kernels
+from hived_extender.warm import NOT_COMPILED, load_kernels
 from hived_simulator.certification import Stopped
 from hived_simulator.fresh_file import OTHERS, Hardware, first_text
-from hived_simulator.hardware import promised_leaves
 from hived_simulator.loop import Manner
 from hived_simulator.plan import node_size
 from hived_simulator.suggesting import Goal, Proposal, propose
@@ -55,7 +54,7 @@ class Shares(msgspec.Struct, frozen=True):
 
 def shares(trace: Trace, cluster: ClusterSpec, vc_of: Mapping[str, str]) -> list[Share]:
     """The share of each virtual cluster. Cost O(jobs)."""
-    promised = promised_leaves(build_topology(cluster))
+    promised = build_topology(cluster).promised_leaves()
     jobs, too_large = Counter[str](), Counter[str]()
     hours: dict[str, float] = dict.fromkeys(promised, 0.0)
     for job in trace.jobs:
@@ -157,9 +156,9 @@ def command(
     """Suggest sizes and shapes of virtual clusters for a trace of jobs, with their simulated effect.
 
     The trace is replayed for each virtual cluster with more cells and with fewer. Cells move between virtual clusters,
-    or come from those that nobody is promised; with --goal shapes each keeps its GPUs, and lower cells become higher
-    ones. At last the trace is replayed before and after. The result is the same on every machine. --goal share makes a
-    first configuration for --nodes in a moment: tenants have nodes by their GPU-hours, and nothing is replayed.
+    or come from the part that is promised to none; with --goal shapes each keeps its GPUs, and lower cells become
+    higher ones. At last the trace is replayed before and after. The result is the same on every machine. --goal share
+    makes a first configuration for --nodes in a moment: tenants have nodes by their GPU-hours, and nothing is replayed.
 
     Comments and layout of the configuration are kept. Nothing is pushed: check the result and push it with
     `hived config push --certify`. The exit code is 0, also if nothing better was found; 130 if it was interrupted; 1
@@ -252,7 +251,7 @@ def _search(
 ) -> Proposal:
     """The proposal of at most so many replays, with progress on stderr. An interruption ends the command."""
     if not load_kernels():
-        click.echo("kernels are plain Python, which is slow: see `hived version`", err=True)
+        click.echo(NOT_COMPILED, err=True)
     with stop_signal() as stop:
         try:
             return propose(
@@ -276,7 +275,7 @@ def _show(found: Proposal) -> None:
         click.echo(f"  {note}")
     click.echo(click.style("Effect", bold=True))
     rows = [_row(found, one) for one in found.vcs]
-    headers = ("VC", ">JOBS", "CELLS", ">MEAN DELAY, MIN", ">THEN", ">LATER THAN PRIVATE", ">NEVER START")
+    headers = ("VC", ">JOBS", "CELLS", ">MEAN DELAY, MIN", ">NEW DELAY, MIN", ">LATER THAN PRIVATE", ">NEVER START")
     click.echo("\n".join(f"  {line}" for line in table(headers, rows).splitlines()))
     click.echo(
         f"  mean delay of all jobs: {_mean(found, 'old_delay_s'):,.1f} min, then {_mean(found, 'new_delay_s'):,.1f}"

@@ -11,6 +11,7 @@ from hived_cli.config.given import PULLED, Source, read_source, takes_file
 from hived_cli.helpers.answers import as_json, difference, format_option
 from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.tables import table
+from hived_config.openpai import DEFAULT_CLUSTER_ID
 from hived_config.reader import printable
 from hived_config.settings import config_path
 from hived_extender.api.inspection import ConfigClient, Inspector
@@ -170,7 +171,8 @@ def history(inspector: Inspector, form: str) -> None:
 def get_id(inspector: Inspector) -> None:
     """Print the id of the cluster.
 
-    The first `hived config push --cluster-id ID` gives it one; from then on a push that names another id is refused.
+    The first push that names an id gives it to the cluster, by --cluster-id or in OpenPAI's file; from then on a push
+    that names another id is refused. Until then the id is pai, as in OpenPAI.
 
     \b
     Examples:
@@ -178,9 +180,6 @@ def get_id(inspector: Inspector) -> None:
       hived config get-id --server http://10.0.0.7:9096
     """
     current = ConfigClient(inspector).current()
-    cluster_id = current.cluster_id
-    if not cluster_id and not current.is_pushable:
-        raise UserError(f"the cluster has no id: its configuration is the {current.source}, which takes no pushes")
-    if not cluster_id:
-        raise UserError("the cluster has no id yet; `hived config push --cluster-id ID` gives it one")
-    click.echo(cluster_id)
+    if not current.cluster_id and not current.is_pushable:
+        raise UserError(f"the cluster has no id: its configuration is the {current.source}, which accepts no pushes")
+    click.echo(current.cluster_id or DEFAULT_CLUSTER_ID)

@@ -1,12 +1,77 @@
 """Forms and exit codes of answers: text for people, JSON for programs, differences line by line; numbers of options."""
 
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from difflib import unified_diff
 from typing import Any
 
 import click
 import msgspec
+
+from hived.values.errors import UserError
+
+
+class MisuseError(click.UsageError):
+    """A wrong command line, told as any other."""
+
+    exit_code = 1
+
+
+class AnsweringCommand(click.Command):
+    """A command that tells by exit code 2 that something would be affected, so a wrong command line exits with 1."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Parse the command line."""
+        with _telling():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with _telling():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    try:
+        yield
+    except click.UsageError as error:
+        raise MisuseError(error.format_message(), error.ctx) from error
+
+
+def ask(question: str, done: str, is_json: bool, word: str = "") -> None:
+    """Ask whether something may be done, such as "pushed"; exits with 1 if not. Raises UserError without a terminal.
+
+    Where stdout is for JSON (`is_json`), the question goes to stderr. A `word` is another way to say yes.
+    """
+    refuse_unasked(done)
+    if word:
+        answer = click.prompt(f"{question} [y/N or {word}]", default="", show_default=False, err=is_json)
+        is_yes = answer.strip().lower() in ("y", "yes") or answer.strip() == word
+    else:
+        is_yes = click.confirm(question, default=False, err=is_json)
+    if not is_yes:
+        click.echo(f"Nothing was {done}.", err=True)
+        raise SystemExit(1)
+
+
+def refuse_unasked(done: str) -> None:
+    """Raise UserError without a terminal that could answer; `done` is as for `ask`."""
+    if not can_ask():
+        raise UserError(f"nothing was {done}: cannot ask, as standard input is no terminal; give --yes")
+
+
+def can_ask() -> bool:
+    """True if there is a terminal that could answer."""
+    return sys.stdin is not None and sys.stdin.isatty()  # None: it was closed before we began
+
+
+def first_line() -> str:
+    """The first line of a standard input that is no terminal, without blanks around; "" without any."""
+    return "" if sys.stdin is None or can_ask() else sys.stdin.readline().strip()
+
 
 _COLORS = {"+": "green", "-": "red", "@": "cyan"}
 

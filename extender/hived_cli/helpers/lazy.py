@@ -10,7 +10,14 @@ from click.shell_completion import CompletionItem
 
 
 class CommandGroup(click.Group):
-    """A group that lists its commands in the order of the file, and names the nearest ones to a wrong one."""
+    """A group that lists its commands in the order of the file, and names the nearest ones to a wrong one.
+
+    aliases : other words for commands, which help and completion leave out
+    """
+
+    def __init__(self, *args: Any, aliases: Mapping[str, str] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.aliases = aliases or {}
 
     @property
     def summaries(self) -> Mapping[str, str]:
@@ -25,6 +32,7 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the arguments name."""
+        args = [self.aliases.get(args[0], args[0]), *args[1:]]
         if args[0] not in self.summaries and not args[0].startswith("-"):
             from difflib import get_close_matches  # noqa: PLC0415  # for a mistake alone
 

@@ -1,11 +1,11 @@
 """The names by which people call jobs, with or without a namespace, and their completion in shells."""
 
 import os
-import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -13,43 +13,35 @@ import click
 from click.shell_completion import CompletionItem
 
 from hived.values.errors import HivedError, UserError
-from hived_cli.helpers.waits import GONE
+from hived_cli.helpers.waits import has_ended, listed
 from hived_config.reader import printable
-from hived_extender.api.inspection import DEFAULT_SERVER, Credentials, Inspector
-from hived_extender.api.queues import HELD_LATER, QueuedJob, QueuedJobs, QueueReport, names_of
+from hived_extender.api.inspection import DEFAULT_SERVER, Credentials, Inspector, NoAnswerError, OlderError
+from hived_extender.api.names import (
+    DEFAULT_NAMESPACE,
+    GANG,
+    is_full,
+    known_as,
+    matching,
+    namespaces_in,
+    parts_of,
+    spoken,
+    without_kind,
+)
+from hived_extender.api.queues import HELD_LATER, QueuedJob, QueuedJobs, QueueReport
 from hived_extender.api.waiting import MASKED, FreeCells, Job, Why
 
-GANG = "podgroup/"
-KINDS = ("pod", "job")
-DEFAULT_NAMESPACE = "default"
-FULL = 2
 CLOSE_COUNT = 3
 MOST_COMPARED = 20_000
 """So many names are compared with an unknown one."""
 
+ALL_ENDED = "3650d"
+"""Since when jobs that have ended are asked for: all that are known."""
+
+QUEUED = "500"
+"""So many jobs that wait in queues are looked through for a name."""
+
 AGAIN_S = 2.2
 """After so many seconds an unknown name is asked for once more: the service's answers may be two seconds old."""
-
-_PARTS = re.compile(r"[/~:]")
-
-
-def known_as(name: str, namespace: str) -> list[str]:
-    """The names that the service may know a job by, most likely first: docs/commands.md#names-of-jobs has all forms."""
-    found = _known_as(name, namespace)
-    bare = without_kind(name)
-    queued = [GANG + name.partition("/")[2]] if _is_full(name) else []  # its pods, while they wait
-    return [*found, *queued, *(_known_as(bare, namespace) if bare != name else ())]
-
-
-def without_kind(name: str) -> str:
-    """A name as people write it, from `pod/NAME` or `job/NAME` as `hived submit` prints it."""
-    kind, slash, bare = name.partition("/")
-    return bare if slash and kind in KINDS and "/" not in bare else name
-
-
-def _is_full(name: str) -> bool:
-    """True for the name of a gang, or of a job of a queue: Kind/namespace/name."""
-    return name.count("/") == FULL
 
 
 def submitted_as(name: str, namespace: str) -> tuple[str, str]:
@@ -64,26 +56,23 @@ def find_queued(inspector: Inspector, name: str, namespace: str) -> QueuedJob | 
 
     Raises UserError if several are. A namespace in the name goes first.
     """
-    bare = without_kind(name).removeprefix(GANG)
-    return inspector.queued_job(f"{namespace}/{bare}" if namespace and "/" not in bare else bare)
+    bare = without_kind(name)
+    first, slash, short = bare.partition("/")
+    if not namespace or "/" in short:
+        return inspector.queued_job(bare)
+    if not slash:
+        return inspector.queued_job(f"{namespace}/{bare}")
+    found = inspector.queued_job(f"{first}/{namespace}/{short}")  # KIND/NAME, else NAMESPACE/NAME
+    other = inspector.queued_job(bare) if found is None and not first.startswith(GANG[:-1]) else None
+    return found if other is None or other.namespace != first else other
 
 
-def _known_as(name: str, namespace: str) -> list[str]:
-    short = name.removeprefix(GANG)
-    if namespace:
-        return [f"{namespace}/{name}", f"{GANG}{namespace}/{short}", f"{namespace}:{name}", name]
-    if name.startswith(GANG):
-        return [name] if "/" in short else [name, f"{GANG}{DEFAULT_NAMESPACE}/{short}"]
-    if "/" in name:
-        return [name, f"{GANG}{name}", name.replace("/", ":", 1), f"{DEFAULT_NAMESPACE}:{name}"]
-    return [name, f"{DEFAULT_NAMESPACE}/{name}"]
+def find_why(inspector: Inspector, name: str, namespace: str) -> tuple[str, Why]:
+    """All that is known of a job, by whatever name, and the name that the service knows.
 
-
-def find_why(inspector: Inspector, name: str, namespace: str) -> Why:
-    """All that is known of a job, by whatever name. Raises UserError, with names that are nearly this one, if it is
-    unknown; OlderError. Of several jobs with this name the first one that waits is answered, and a line says so.
-
-    An unknown job may have been submitted a moment ago: it is asked for once more, `AGAIN_S` later.
+    Raises UserError, with names that are nearly this one, if it is unknown; OlderError. Of several jobs with this name
+    the first one that waits is answered, and a line says so; one that has ended only if no other is there. An unknown
+    job may have been submitted a moment ago: it is asked for once more, `AGAIN_S` later.
     """
     found, _ = _find_why(inspector, name, namespace)
     if found is None:
@@ -95,7 +84,7 @@ def find_why(inspector: Inspector, name: str, namespace: str) -> Why:
 
 
 def find_jobs(inspector: Inspector, name: str, namespace: str) -> list[Job]:
-    """The jobs that are called so, at least one: see `matching`. An unknown name is asked for as by `find_why`.
+    """The jobs that a name means, at least one, see `api.names.matching`. An unknown one is asked for as by `find_why`.
 
     Raises UserError, with names that are nearly this one, if it is unknown; OlderError.
     """
@@ -103,63 +92,140 @@ def find_jobs(inspector: Inspector, name: str, namespace: str) -> list[Job]:
     if not found:
         time.sleep(AGAIN_S)
         jobs = _present(inspector)
-        found = matching(jobs, name, namespace)
+        found = matching(jobs, name, namespace) or _unlisted(inspector, name, namespace)
         if not found:
             raise unknown(jobs, name, namespace)
     return found
 
 
-def _present(inspector: Inspector) -> list[Job]:
-    return [job for job in inspector.jobs() if job.state != GONE]
+def check_known(inspector: Inspector, name: str, namespace: str, *, is_ended: bool) -> None:
+    """Raise UserError (404) unless a job has this name that waits or runs, or that `is_ended`: with nearly this name.
+
+    The error says where the job is found that is the other of the two.
+    """
+    ended = [job for job in inspector.jobs({"ended": (ALL_ENDED,)}) if job.name != MASKED]
+    over = matching(ended, name, namespace)
+    if is_ended and not over:
+        if found := matching(_present(inspector), name, namespace):
+            raise UserError(f"{printable(found[0].name)} has not ended: it is {found[0].state.lower()}", 404)
+        raise unknown(ended, name, namespace, "has ended", "`hived get jobs --ended` lists all")
+    if not is_ended:
+        try:
+            if find_queued(inspector, name, namespace) is None:
+                find_jobs(inspector, name, namespace)
+        except UserError as error:
+            if not over or error.code != HTTPStatus.NOT_FOUND:
+                raise
+            told = f"{printable(over[0].name)} has ended ({over[0].state}): hived get jobs {name} --ended shows it"
+            raise UserError(told, 404) from error
 
 
-def _find_why(inspector: Inspector, name: str, namespace: str) -> tuple[Why | None, list[Job]]:
-    """All that is known of a job, None for nothing; and the jobs, as far as they had to be asked for."""
+def check_group(inspector: Inspector, name: str, error: UserError) -> None:
+    """Raise UserError (404), which says what else has the name of an affinity group that does not exist."""
+    if isinstance(error, NoAnswerError | OlderError) or "does not exist" not in error.message:
+        return
+    jobs: list[Job] = []
+    with suppress(UserError):  # an older service has no list of jobs
+        jobs = _present(inspector)
+    if found := matching(jobs, name):
+        told = f"it is part of {printable(found[0].name)}, a job: hived get jobs {name}, or hived why {name}"
+        raise UserError(f"no affinity group {name!r}; {told}", 404)
+    near = ", ".join(nearest(name, [group.name for group in inspector.groups()]))
+    hint = f"nearest: {near}" if near else "hived get groups lists all"
+    raise UserError(f"no affinity group {name!r} has or awaits cells; {hint}", 404)
+
+
+def one_of(found: Sequence[Job], name: str) -> Job:
+    """The job that a name means. Raises UserError, which lists them, if several have it."""
+    if len(found) > 1:
+        raise UserError(
+            f"{name} is part of {len(found)} names: {listed([job.name for job in found])}; give one of them", 409
+        )
+    return found[0]
+
+
+def _unlisted(inspector: Inspector, name: str, namespace: str) -> list[Job]:
+    """A job of which hived places no pod: no list has it."""
+    return [why.job for _, why in _whys(inspector, name, namespace) if not has_ended(why.job)][:1]
+
+
+def _whys(inspector: Inspector, name: str, namespace: str) -> Iterator[tuple[str, Why]]:
+    """Each full name that a name may stand for, and all that is known of its job; of those in the namespace, if given,
+    or in the one that the name says.
+    """
+    where = (namespace, *namespaces_in(name)) if namespace else ()
     for each in known_as(name, namespace):
         why = inspector.why(each)
-        if why is not None:
-            return why, []
-    jobs = inspector.jobs()
-    found = matching(jobs, name, namespace)
-    for job in found:
+        if why is not None and (not where or why.job.namespace in ("", *where)):
+            yield each, why
+
+
+def _present(inspector: Inspector) -> list[Job]:
+    """The jobs that have not ended, with the first ones of queues: a gang that waits there has that name as well."""
+    found = inspector.jobs({"queued": (QUEUED,)})
+    return [job for job in found if not has_ended(job) and job.name != MASKED]
+
+
+def _find_why(inspector: Inspector, name: str, namespace: str) -> tuple[tuple[str, Why] | None, list[Job]]:
+    """A name and all that is known of a job, None for nothing; and the jobs, as far as they had to be asked for."""
+    over: tuple[str, Why] | None = None
+    for each, why in _whys(inspector, name, namespace):
+        if not has_ended(why.job):
+            return (each, why), []
+        over = over or (each, why)
+    jobs = [job for job in inspector.jobs() if job.name != MASKED]
+    present = [job for job in jobs if not has_ended(job)]
+    if (found := _first_of(inspector, matching(present, name, namespace), name)) is not None or over is not None:
+        return found or over, jobs
+    return _first_of(inspector, find_ended(inspector, name, namespace), name), jobs
+
+
+def find_ended(inspector: Inspector, name: str, namespace: str) -> list[Job]:
+    """The jobs that a name means of those that have ended, the latest first. Raises OlderError."""
+    ended = [job for job in inspector.jobs({"ended": (ALL_ENDED,)}) if job.name != MASKED]
+    return matching(ended, name, namespace)
+
+
+def _first_of(inspector: Inspector, jobs: Sequence[Job], name: str) -> tuple[str, Why] | None:
+    """All that is known of the first of some jobs with a name, and a line if there are several."""
+    for job in jobs:
         why = inspector.why(job.name)
         if why is None:
             continue
-        if len(found) > 1:
-            click.echo(f"{name} is part of {len(found)} names; this is {printable(why.job.name)}", err=True)
-        return why, jobs
-    return None, jobs
+        if others := list(dict.fromkeys(one.name for one in jobs if one.name != job.name)):
+            told = (
+                f"{name} is part of {len(jobs)} names; this is {printable(why.job.name)}, others are {listed(others)}"
+            )
+            click.echo(told, err=True)
+        return job.name, why
+    return None
 
 
-def matching(jobs: Iterable[Job], name: str, namespace: str) -> list[Job]:
-    """The jobs that are called so: those with this very name, else those with this pod, else those whose name has it
-    as a part, as `train` in `me~train/worker`.
-    """
-    names = set(known_as(name, namespace))
-    seen = [job for job in jobs if job.name != MASKED]
-    here = [job for job in seen if not namespace or namespace in (job.namespace, *_namespaces(job))]
-    return (
-        [job for job in seen if job.name in names]
-        or [job for job in seen if not names.isdisjoint(job.pods)]
-        or [job for job in seen if _is_full(job.name) and job.name.partition("/")[2] in names]
-        or [job for job in here if any(_short(pod) == name for pod in job.pods)]
-        or [job for job in here if name in (*_PARTS.split(job.name), job.name.partition(":")[2])]
-    )
-
-
-def unknown(jobs: Sequence[Job], name: str, namespace: str) -> UserError:
+def unknown(
+    jobs: Sequence[Job],
+    name: str,
+    namespace: str,
+    does: str = "waits or runs",
+    all_in: str = "`hived get jobs` lists all",
+) -> UserError:
     """The error that says that there is no such job, and which there are of nearly this name."""
-    known = dict.fromkeys(each for job in jobs if job.name != MASKED for each in (job.name, *job.pods))
+    known = dict.fromkeys(each for job in jobs for each in (job.name, *job.aliases, *job.pods))
     compared = list(known)[:MOST_COMPARED]
-    by_part = {part: each for each in reversed(compared) for part in _PARTS.split(each)[1:] or [each]}
-    short = _PARTS.split(name)[-1]
-    close = [each for each in compared if any(part.startswith(f"{short}-") for part in _PARTS.split(each)[1:])]
+    by_part = {part: each for each in reversed(compared) for part in parts_of(each)[1:] or [each]}
+    short = parts_of(name)[-1]
+    close = [each for each in compared if any(part.startswith(f"{short}-") for part in parts_of(each)[1:])]
     close += get_close_matches(f"{namespace}/{name}" if namespace else name, compared, n=CLOSE_COUNT)
     close += [by_part[each] for each in get_close_matches(short, by_part, n=CLOSE_COUNT)]
     near = ", ".join(printable(each) for each in list(dict.fromkeys(close))[:CLOSE_COUNT])
     where = f" in namespace {namespace}" if namespace else ""
-    hint = f"nearest: {near}" if near else "`hived get jobs` lists all"
-    return UserError(f"no job, gang, group or pod {name!r}{where} waits or runs; {hint}", 404)
+    return UserError(
+        f"no job, gang, group or pod {name!r}{where} {does}; {f'nearest: {near}' if near else all_in}", 404
+    )
+
+
+def nearest(name: str, known: Sequence[str]) -> list[str]:
+    """A few names that are nearly this one, for a terminal."""
+    return [printable(each) for each in get_close_matches(name, list(dict.fromkeys(known)), n=CLOSE_COUNT)]
 
 
 def of_vc(cells: Sequence[FreeCells], name: str | None) -> list[FreeCells]:
@@ -169,14 +235,6 @@ def of_vc(cells: Sequence[FreeCells], name: str | None) -> list[FreeCells]:
         known = ", ".join(printable(vc) for vc in dict.fromkeys(one.vc for one in cells))
         raise UserError(f"no virtual cluster {name!r}; there are {known or 'none'}", 404)
     return found
-
-
-def _short(name: str) -> str:
-    return name.rsplit("/", 1)[-1]
-
-
-def _namespaces(job: Job) -> set[str]:
-    return {pod.partition("/")[0] for pod in job.pods}
 
 
 ANSWER_S = 1.0
@@ -190,10 +248,17 @@ def complete_jobs(ctx: click.Context, param: click.Parameter, incomplete: str) -
     """Jobs whose names begin so, each with its state and virtual cluster; those of queues too, which have no pods."""
     found = _asked(ctx, lambda inspector: inspector.jobs())
     return [
-        CompletionItem(job.name, help=f"{job.state}, {job.vc}")
+        CompletionItem(name, help=f"{job.state}, {job.vc}")
         for job in found or ()
-        if job.name != MASKED and job.name.startswith(incomplete)
+        if job.name != MASKED
+        for name in _begun(job, incomplete)
     ] + _queued(ctx, incomplete, is_waiting=True)
+
+
+def _begun(job: Job, incomplete: str) -> list[str]:
+    """The names of a job that begin so: in full, without kind, and without namespace."""
+    names = (each for full in (job.name, *job.aliases) for each in (spoken(full) if is_full(full) else (full,)))
+    return list(dict.fromkeys(name for name in names if name.startswith(incomplete)))
 
 
 def complete_unheld(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -238,7 +303,7 @@ def _queued(
         CompletionItem(name, help=f"{job.state}, {job.queue}")
         for job in (() if found is None else found.items)
         if takes(job)
-        for name in names_of(job.name)
+        for name in spoken(job.name)
         if name.startswith(incomplete)
     ]
 

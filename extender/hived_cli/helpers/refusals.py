@@ -6,7 +6,7 @@ from hived_config.loader import Configuration
 def refused_in_vain(configuration: Configuration, option: str) -> str:
     """Which `foreignDevices` are refused by no webhook, and the option that adds one; "" if the file names none.
 
-    That they are refused is the default, and no reason to warn everybody without a webhook.
+    That they are refused is the default, and no reason to warn every cluster without a webhook.
     """
     rules = configuration.rules
     refused = [name for name in rules.refused_in(configuration.cluster) if name in rules.foreign_devices]

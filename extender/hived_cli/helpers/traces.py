@@ -51,7 +51,7 @@ _READING: list[Callable[..., Any]] = [
     ),
     click.option("--time-zone", default="UTC", show_default=True, help="Of times that name no zone."),
     click.option("--tenant-column", default="", metavar="NAME", help="What names the tenant, such as user."),
-    click.option("--as-placed", "is_as_placed", is_flag=True, help="Shape gangs as they ran, where that is told."),
+    click.option("--as-placed", "is_as_placed", is_flag=True, help="Shape gangs as they ran, if the trace says how."),
     click.option(
         "--column", "columns", multiple=True, metavar="PROPERTY=COLUMN",
         help="Of any table: the column that says this, such as gpus=cards; for submitted, duration, gpus, tenant, "
@@ -59,7 +59,7 @@ _READING: list[Callable[..., Any]] = [
     ),
     click.option(
         "--steps-per-s", type=FiniteRange(min=0, min_open=True), default=None, metavar="N",
-        help="Of jobs whose length is told in steps (gavel).",
+        help="Of jobs whose length is in steps (gavel).",
     ),
     click.option(
         "--throughputs", type=click.Path(dir_okay=False), default="", metavar="FILE",

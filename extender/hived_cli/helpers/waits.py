@@ -3,21 +3,27 @@
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import partial
+from typing import get_args
 
 import click
 from msgspec.structs import replace
 
-from hived_cli.helpers.tables import GAP, cut, paragraph, table, terminal_width
+from hived_cli.helpers.tables import GAP, cut, fitted, paragraph, table, terminal_width
 from hived_config.reader import printable
+from hived_extender.api.ends import NEVER_RAN, NOT_BY_EXIT, UNSEEN, exit_words, preempted_words
 from hived_extender.api.inspection import as_minute, duration, seconds_since
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import (
     UNTRIED_CAUSES,
     BadNode,
     Certificate,
+    Ended,
+    EndState,
     Holder,
     IfResult,
     Job,
+    PodView,
     Preempted,
     Unblock,
     When,
@@ -27,13 +33,14 @@ from hived_extender.api.waiting import (
 UNKNOWN = "-"
 
 STATE_COLORS = {"Waiting": "yellow", "Preempting": "yellow", "Starting": "cyan", "Running": "green", "Leaving": "red",
-                "Preempted": "red", "Held": "yellow", "Refused": "red"}  # fmt: skip
+                "Preempted": "red", "Held": "yellow", "Refused": "red", "Completed": "green", "Failed": "red",
+                "Evicted": "red"}  # fmt: skip
 
 WAITING_STATES = ("Waiting", "Preempting", "Held", "Refused")
 """States of jobs that have no cells yet."""
 
-GONE = "Preempted"
-"""The state of jobs that had to leave, and have no pods any more."""
+ENDED_STATES = get_args(EndState)
+"""States of jobs that have ended. Lists of those that wait or run have the Preempted ones as well."""
 
 SOON = ("now", "certain")
 """Kinds of starts that no change has to help."""
@@ -67,6 +74,11 @@ def troubles(job: Job, now: datetime) -> str:
     more = len(job.bad_nodes) - NAMED_NODES
     others = f", {more} more nodes cannot be used" if more > 0 else ""
     return "".join(nodes) + others + (f", opportunistic {printable(job.demoted)}" if job.demoted else "")
+
+
+def has_ended(job: Job) -> bool:
+    """True if a job neither waits nor runs any more."""
+    return job.state in ENDED_STATES
 
 
 def place(job: Job) -> str:
@@ -162,9 +174,9 @@ _WIDE = ("USER", ">PRIORITY", "NODES")
 _Columns = Mapping[str, Callable[[Job], str]]
 
 
-def job_table(jobs: Sequence[Job], now: datetime, *, title: str = "JOB", is_wide: bool = False) -> str:
-    """A row for each job. Lines fit the terminal, unless the table `is_wide`: then it has all columns."""
-    columns: _Columns = {
+def job_columns(now: datetime, title: str = "JOB") -> _Columns:
+    """The columns of a table of jobs, each with the text of a job."""
+    return {
         title: lambda job: printable(job.name),
         "VC": lambda job: printable(job.vc) or UNKNOWN,
         "USER": lambda job: printable(job.user) or UNKNOWN,
@@ -172,13 +184,25 @@ def job_table(jobs: Sequence[Job], now: datetime, *, title: str = "JOB", is_wide
         "STATE": state,
         ">AGE": lambda job: age(job.since, now),
         "ASKS": lambda job: job.asks or UNKNOWN,
+        "PODS": lambda job: job.counts.words or UNKNOWN,
         "WHEN": lambda job: start(job, now),
         "NODES": lambda job: listed(job.nodes, most=len(job.nodes)) or UNKNOWN,
         "REASON": reason,
     }
+
+
+def job_table(jobs: Sequence[Job], now: datetime, *, title: str = "JOB", is_wide: bool = False) -> str:
+    """A row for each job, and below it one for each of its `members`.
+
+    Lines fit the terminal, unless the table `is_wide`: then it has all columns.
+    """
+    columns = job_columns(now, title)
+    is_opened = any(job.members for job in jobs)
+    columns = columns if any(job.counts.words for job in jobs) else _without(columns, "PODS")
+    jobs = [row for job in jobs for row in (job, *map(partial(_as_row, job), job.members))]
     if is_wide:
         return _table(columns, jobs)
-    columns = _without(columns, *_WIDE)
+    columns = _without(columns, *(name for name in _WIDE if name != "NODES" or not is_opened))
     whole, width = _table(columns, jobs), terminal_width()
     if width is None:
         return whole
@@ -188,6 +212,15 @@ def job_table(jobs: Sequence[Job], now: datetime, *, title: str = "JOB", is_wide
     else:
         lines = [*_with_reasons_below(_without(columns, "ASKS", "REASON"), jobs, width)]
     return "\n".join(lines)
+
+
+def _as_row(job: Job, pod: PodView) -> Job:
+    """A pod in a row below its job's."""
+    nodes = [pod.node] if pod.node else []
+    return Job(
+        name=f"  {pod.name}", state=pod.state, user=job.user, vc=job.vc, priority=job.priority, nodes=nodes,
+        since=pod.since or job.since, when=job.when,
+    )  # fmt: skip
 
 
 def _with_reasons_below(columns: _Columns, jobs: Sequence[Job], width: int) -> Iterator[str]:
@@ -225,9 +258,13 @@ def draw_why(why: Why, now: datetime, place: str = "") -> str:
         why = replace(why, certificate=replace(why.certificate, sentence=""))  # the place says it already
     if why.certificate is not None:
         lines += _certificate(why.certificate, why.when, now, is_queued=bool(place))
+    elif why.job.ended is not None:
+        lines += _ended(why.job, why.job.ended, now)
     elif why.job.nodes:
         lines += paragraph(f"on {listed(why.job.nodes, most=16)}")
-    if why.job.preempted is not None:
+    elif why.job.preempted is None:
+        lines += paragraph(printable(why.job.sentence))
+    if why.job.preempted is not None and why.job.ended is None:
         lines += paragraph(_preempted(why.job.preempted, now))
     if why.when is not None:
         lines += ["", _title("When"), *paragraph(long_when(why.when, now))]
@@ -242,7 +279,8 @@ def queued(job: QueuedJob) -> str:
 
 def draw_trial(job: Job, changes: Sequence[str], result: IfResult) -> str:
     """The answer to a trial: would a job start with changes?"""
-    tried = f"{printable(job.name)} with {' and '.join(map(printable, changes))}"
+    with_changes = f"with {' and '.join(map(printable, changes))}"
+    tried = f"{printable(job.name)} {with_changes}"
     if not result.starts:
         lines = [f"{tried} would wait all the same"]
         if result.certificate is not None:
@@ -250,6 +288,8 @@ def draw_trial(job: Job, changes: Sequence[str], result: IfResult) -> str:
             lines += paragraph(printable(result.certificate.sentence))
         return "\n".join(lines)
     lines = [f"{tried} would start at once"]
+    if result.counted:
+        lines = [f"{result.counted} of {printable(job.name)} would start at once {with_changes}"]
     if result.nodes:
         lines += paragraph(f"on {listed(result.nodes, most=16)}")
     if result.victims:
@@ -258,8 +298,60 @@ def draw_trial(job: Job, changes: Sequence[str], result: IfResult) -> str:
 
 
 def _preempted(found: Preempted, now: datetime) -> str:
-    by = f" for {printable(found.by)}" if found.by else ""
-    return f"preempted at {as_minute(found.at)} ({age(found.at, now)} ago){by}"
+    ago = f"{as_minute(found.at)} ({age(found.at, now)} ago)"
+    return printable(preempted_words(found, ago, found.by))
+
+
+def _ended(job: Job, ended: Ended, now: datetime) -> Iterator[str]:
+    """How a job ended, what it used, and when it was preempted before."""
+    exit_of = exit_words(ended) if job.state not in NOT_BY_EXIT else ""
+    said = f": {printable(exit_of)}" if exit_of else ""
+    yield from paragraph(f"ended {age(ended.at, now)} ago, at {as_minute(ended.at)}{said}")
+    if job.state == "Unknown":
+        yield from paragraph(UNSEEN)
+    elif not ended.started:
+        yield from paragraph(NEVER_RAN)
+    if ended.started:
+        more = " and more" if ended.more_nodes else ""
+        on = f" on {listed(job.nodes, most=16)}{more}" if job.nodes else ""
+        gpus = f"{ended.gpus} GPU{'s' if ended.gpus != 1 else ''}, " if ended.gpus else ""
+        yield from paragraph(f"ran {duration(ended.ran_s)}{on}: {gpus}{ended.gpu_hours:.4g} GPU-hours")
+    if ended.eviction_count > len(ended.evictions):
+        yield from paragraph(f"lost its cells {ended.eviction_count} times, lately:")
+    for one in ended.evictions:
+        yield from paragraph(_preempted(one, now))
+
+
+def ended_columns(now: datetime) -> _Columns:
+    """The columns of a table of jobs that have ended, each with the text of a job."""
+
+    def of_end(text: Callable[[Ended], str]) -> Callable[[Job], str]:
+        return lambda job: UNKNOWN if job.ended is None else text(job.ended)
+
+    return {
+        "JOB": lambda job: printable(job.name),
+        "VC": lambda job: printable(job.vc) or UNKNOWN,
+        "USER": lambda job: printable(job.user) or UNKNOWN,
+        ">PRIORITY": lambda job: priority(job.priority),
+        "QUEUE": lambda job: printable(job.queue) or UNKNOWN,
+        "STATE": state,
+        ">EXIT": of_end(lambda ended: UNKNOWN if ended.exit_code is None else str(ended.exit_code)),
+        ">ENDED": lambda job: age(job.since, now),
+        ">RAN": of_end(lambda ended: duration(ended.ran_s) if ended.started else UNKNOWN),
+        ">GPUS": of_end(lambda ended: str(ended.gpus)),
+        ">GPU-HOURS": of_end(lambda ended: f"{ended.gpu_hours:.4g}"),
+        "NODES": lambda job: listed(job.nodes, most=len(job.nodes)) or UNKNOWN,
+        "REASON": lambda job: printable(job.sentence) or UNKNOWN,
+    }
+
+
+def ended_table(jobs: Sequence[Job], now: datetime, *, is_wide: bool = False) -> str:
+    """A row for each job that has ended."""
+    columns = ended_columns(now)
+    if is_wide:
+        return _table(columns, jobs)
+    columns = _without(columns, ">PRIORITY", "QUEUE", "NODES")
+    return fitted([*columns], [[column(job) for column in columns.values()] for job in jobs])
 
 
 def _head(job: Job, now: datetime) -> list[str]:
@@ -267,8 +359,10 @@ def _head(job: Job, now: datetime) -> list[str]:
         job.asks,
         f"{job.vc}, {_priority_words(job)}" if job.vc else _priority_words(job),
         job.user and f"of {job.user}",
+        job.made_by and f"made by {job.made_by}",
+        job.counts.words,
     ]
-    since = f"since {as_minute(job.since)} ({age(job.since, now)})" if job.since and job.state != GONE else ""
+    since = f"since {as_minute(job.since)} ({age(job.since, now)})" if job.since and not has_ended(job) else ""
     said = "   ".join(printable(each) for each in (*facts, since) if each)
     title = f"{click.style(printable(job.name), bold=True)}   {state(job)}{troubles(job, now)}"
     line, width = f"{title}   {said}", terminal_width()
@@ -278,6 +372,8 @@ def _head(job: Job, now: datetime) -> list[str]:
 def _priority_words(job: Job) -> str:
     if is_unread(job):
         return "priority unknown"
+    if not job.vc:
+        return ""
     return "opportunistic" if job.priority < 0 else f"priority {priority(job.priority)}"
 
 

@@ -42,6 +42,10 @@ class Cell(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
             return [self]
         return [node for child in self.cell_children for node in child.nodes()]
 
+    def subtree(self) -> "list[Cell]":
+        """The cell itself and all cells below it, in tree order."""
+        return [self, *(cell for child in self.cell_children for cell in child.subtree())]
+
     @property
     def name(self) -> str:
         """The last part of the address: a node's name, a leaf's device index."""

@@ -89,7 +89,7 @@ class Certificate(msgspec.Struct, frozen=True, rename="camel"):
     vc_count: int = 0
 
     def failures(self, percent: float | None = None) -> list[str]:
-        """The broken promises in words, one for each virtual cluster and promise; none if all are kept.
+        """The broken promises in words (rule 33.4), one for each virtual cluster and promise; none if all are kept.
 
         `percent` is the growth that counts, by default that of the certificate.
         """

@@ -57,7 +57,7 @@ class ConfigVersion(VersionEntry, kw_only=True):
 
 
 class RefusedEdit(msgspec.Struct):
-    """Why a text that somebody wrote where the configuration is kept is not in force."""
+    """Why a text that another client stored as the configuration is not in force."""
 
     reason: str = ""
     when: str = ""
@@ -67,7 +67,7 @@ class Config(ConfigVersion, kw_only=True, rename="camel"):
     """The configuration in force. One that is a file of the service is not `is_pushable`.
 
     `record` is the folder of the service's record, a slash and the name of the run; "" if it keeps none. The next text
-    `may_lack_certificate` if somebody has allowed that once.
+    `may_lack_certificate` if an administrator has allowed that once.
     """
 
     source: str = ""
@@ -135,7 +135,7 @@ class ConfigReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Unknown(Changes, frozen=True, omit_defaults=True):
-    """Changes that nobody could compare: in JSON an empty object."""
+    """Changes that cannot be compared: in JSON an empty object."""
 
 
 UNKNOWN_CHANGES = _Unknown()

@@ -206,7 +206,7 @@ class LastLook(msgspec.Struct, frozen=True, rename="camel"):
     outcome : "moved", "no job waits", "nothing needed", "nothing possible", "not known", "over budget", "refused" or
         "failed"
     job : the job that room was looked for, "" if none waits
-    reason : in words, why nobody was moved
+    reason : in words, why no group was moved
     """
 
     at: float

@@ -35,6 +35,7 @@ from hived_extender.api.configuration import (
 )
 from hived_extender.api.paths import CONFIG_PATH, CONFIG_PLAN_PATH, CONFIG_VERSIONS_PATH
 from hived_extender.api.queues import QueueArgs, QueuedJob, QueuedJobs, QueueList, QueueReport
+from hived_extender.api.status import Status
 from hived_extender.api.waiting import FreeCells, IfArgs, IfResult, Job, Jobs, NodeView, PodOutcome, WhatIfResult, Why
 
 DEFAULT_SERVER = "http://127.0.0.1:9096"
@@ -187,6 +188,10 @@ class Inspector:
         status, answer = self.ask(paths.RULES_PATH, expected=(404,))
         return "hived" if status == 404 else self.decode(paths.RULES_PATH, RulesInForce, answer).rules
 
+    def status(self) -> Status:
+        """The state of the replica that answers. Raises OlderError."""
+        return self._get_new(paths.STATUS_PATH, Status)
+
     def what_if(self, pods: Sequence[Mapping[str, Any]]) -> list[PodOutcome]:
         """The outcome for these pods if they were created together now; nothing is created."""
         answer = self.fetch(paths.WHAT_IF_PATH, msgspec.json.encode({"pods": pods}))
@@ -206,9 +211,9 @@ class Inspector:
         """The outcome of these changes for a waiting job. Raises OlderError."""
         return self._get_new(paths.IF_PATH, IfResult, msgspec.json.encode(IfArgs(name, list(changes))))
 
-    def nodes(self, is_bad: bool = False) -> list[NodeView]:
-        """The nodes; the bad ones alone if `is_bad`. Raises OlderError."""
-        return self._get_new(nodes_path(is_bad), list[NodeView])
+    def nodes(self, is_bad: bool = False, selector: str = "") -> list[NodeView]:
+        """The nodes that `nodes_path` chooses. Raises OlderError."""
+        return self._get_new(nodes_path(is_bad, selector), list[NodeView])
 
     def free_cells(self) -> list[FreeCells]:
         """The cells of every virtual cluster by level. Raises OlderError."""
@@ -360,13 +365,16 @@ def _text(answer: bytes) -> str:
 
 
 def jobs_path(wanted: Mapping[str, Sequence[str]]) -> str:
-    """The path of the jobs that have one of these values of each property: vc, state, user, namespace, node."""
+    """The path of the jobs that have one of these values of each property: vc, state, user, namespace, node.
+
+    A `selector` chooses by labels.
+    """
     query = urlencode({name: [value for value in values if value] for name, values in wanted.items()}, doseq=True)
     return f"{paths.JOBS_PATH}?{query}" if query else paths.JOBS_PATH
 
 
 def queue_jobs_path(queue: str, wanted: Mapping[str, str]) -> str:
-    """The path of the jobs of a queue, or of all, that have these properties: vc, user, namespace, prefix, waiting.
+    """The path of the jobs of a queue, or of all, by these: vc, user, me, namespace, prefix, selector, waiting.
 
     `limit` and `continue` choose a part of them.
     """
@@ -375,9 +383,10 @@ def queue_jobs_path(queue: str, wanted: Mapping[str, str]) -> str:
     return f"{path}?{query}" if query else path
 
 
-def nodes_path(is_bad: bool) -> str:
-    """The path of the nodes, or of the bad ones."""
-    return f"{paths.NODES_PATH}?bad" if is_bad else paths.NODES_PATH
+def nodes_path(is_bad: bool, selector: str = "") -> str:
+    """The path of the nodes, or of the bad ones, whose labels meet a selector."""
+    query = "&".join([*(["bad"] if is_bad else []), *([urlencode({"selector": selector})] if selector else [])])
+    return f"{paths.NODES_PATH}?{query}" if query else paths.NODES_PATH
 
 
 def _root(error: Exception) -> Exception:

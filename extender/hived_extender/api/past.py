@@ -97,6 +97,7 @@ MetricName = Literal[
     "leaf_cells_borrowed",
     "free_cells",
     "waiting_pods",
+    "queued_pods",
     "started_pods",
     "start_delay_seconds",
     "preempted_pods",

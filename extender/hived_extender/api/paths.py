@@ -21,6 +21,7 @@ VIRTUAL_CLUSTERS_PATH = f"{CLUSTER_PATH}/virtualclusters/"
 DEVICES_PATH = "/v1/inspect/devices"
 SHORTAGES_PATH = "/v1/inspect/shortages"
 RULES_PATH = "/v1/inspect/rules"
+STATUS_PATH = "/v1/inspect/status"
 RECORD_PATH = "/v1/inspect/record"
 WHAT_IF_PATH = "/v1/inspect/what-if"
 JOBS_PATH = "/v1/inspect/jobs"
@@ -46,9 +47,13 @@ CONFIG_VERSIONS_PATH = f"{CONFIG_PATH}/versions"
 
 PAGE_PATH = "/page"
 PAGE_JOBS_PATH = f"{PAGE_PATH}/jobs"
+PAGE_NODES_PATH = f"{PAGE_PATH}/nodes"
 PAGE_QUEUES_PATH = f"{PAGE_PATH}/queues"
 PAGE_QUEUED_PATH = f"{PAGE_PATH}/queued"
 PAGE_QUEUE_CHANGES_PATH = f"{PAGE_PATH}/queue-changes"
+PAGE_CANCEL_PATH = f"{PAGE_PATH}/cancel"
+PAGE_LOG_PATH = f"{PAGE_PATH}/log"
+PAGE_SUBMIT_PATH = f"{PAGE_PATH}/submit"
 PAGE_CONFIG_PATH = f"{PAGE_PATH}/configuration"
 PAGE_CONFIG_PLAN_PATH = f"{PAGE_CONFIG_PATH}/plan"
 PAGE_CONFIG_PUSH_PATH = f"{PAGE_CONFIG_PATH}/push"
@@ -93,6 +98,11 @@ def page_queue_path(queue: str) -> str:
 def page_queued_path(job: str) -> str:
     """The path of the page of a job in its queue; its name has slashes."""
     return f"{PAGE_QUEUED_PATH}/{_quoted(job, safe='/')}"
+
+
+def page_node_path(node: str) -> str:
+    """The path of the page of a node."""
+    return f"{PAGE_NODES_PATH}/{_quoted(node, safe='/')}"
 
 
 def page_job_path(job: str) -> str:

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from hived_extender.api.waiting import Preempted, When
+from hived_extender.api.waiting import PodCounts, Preempted, When
 
 QueueAction = Literal["hold", "release", "move"]
 
@@ -26,7 +26,8 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     asks : what it asks for, as in "2 pods of 8 H100 at once"
     cause : why it waits, one of `CauseName`; "" for one that does not
     when : when it starts, None for one that does not wait
-    preempted : when it was called back last and for which job, until it has cells again
+    counts : its pods; of one that waits, those that it wants, and those of them that have ended
+    preempted : when its cells were reclaimed last and for which job, until it has cells again
     """
 
     name: str
@@ -45,6 +46,7 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     cause: str = ""
     when: When | None = None
     preempted: Preempted | None = None
+    counts: PodCounts = PodCounts()
 
 
 class QueueReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -91,9 +93,3 @@ class QueueArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     job: str
     action: QueueAction
     to: str = ""
-
-
-def names_of(name: str) -> tuple[str, str, str]:
-    """All names of a job in a queue: "Kind/namespace/name", "namespace/name" and "name"."""
-    _, _, where = name.partition("/")
-    return name, where, where.rpartition("/")[2]

@@ -5,10 +5,12 @@ One form for HTTP, the command line, events, conditions and pages. Moments are R
 The what-if question about pods, and its answer.
 """
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
 
+from hived_extender.jobs.outcomes import EvictionName
 from hived_extender.jobs.wire import Pod
 
 CauseName = Literal[
@@ -33,6 +35,9 @@ TAKEN_BACK: tuple[CauseName, ...] = ("lent", "preempting")
 UNTRIED_CAUSES: tuple[CauseName, ...] = ("incomplete", "invalid", "order", *TAKEN_BACK)
 """Causes for which no changes are tried, or none is needed."""
 
+FOR_JOBS = "it waits for other jobs, and not for cells"
+"""Why no change is tried for a job that waits by its author's word."""
+
 MASKED = "(another tenant's)"
 """The name of a job that the caller may not see."""
 
@@ -42,7 +47,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `cells` counts leaf cells; a group of another virtual cluster's or an opportunistic one may be `lent` them. `until`
     is when it ends at the latest by its own declaration, or by its grace period once it is leaving. One that is waiting
-    itself has reserved the cells, which others still use.
+    itself has reserved the cells, which others still use. Lists of those who have some cells say whose they are:
+    `lent_by` has the virtual clusters that are promised lent ones.
     """
 
     group: str
@@ -56,6 +62,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_lent: bool = False
     is_leaving: bool = False
     is_waiting: bool = False
+    user: str = ""
+    lent_by: list[str] = []
 
 
 class BadNode(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -107,7 +115,8 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     `largest_asked` the largest of the job.
     `unit` is the word for a cell of `level`: "node", or the type. `rules` names nodes that Kubernetes refuses, and by
     which rule. `reason` is the reference's message. A job that `never_preempts` could, but for its preemption policy.
-    `untried` is why no change was tried, where one might help.
+    `untried` is why no change was tried, where one might help. So many `own_pods` of the job have cells, and none of
+    them is a holder.
     """
 
     sentence: str
@@ -141,30 +150,111 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     never_preempts: bool = False
     untried: str = ""
     reason: str = ""
+    own_pods: int = 0
 
 
 class Preempted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job had to leave at this moment, for the job `by` with pods in a `namespace`; "" if nobody knows."""
+    """A job had to leave at this moment, for the job `by` with pods in a `namespace`; "" if unknown.
+
+    `priority` is that of `by`, None if unknown; `why` is the kind.
+    """
 
     at: str
     by: str = ""
     namespace: str = ""
+    priority: int | None = None
+    why: EvictionName = ""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The end of a job, and what it used. Moments are "" if unknown: one that never ran has not `started`.
+
+    Attributes
+    ----------
+    exit_code, reason : of the pod that decided, such as 137 and `OOMKilled`; without one the reason of the job's object
+    pod, node : the pod that decided, and where it ran
+    ran_s : seconds for which pods of it ran, over all of its runs
+    gpus, gpu_hours : leaf cells, the most at one time; leaf cells times hours, summed over its pods and runs
+    evictions : the last times that it lost its cells before its end, oldest first; `eviction_count` counts all
+    more_nodes : it ran on more nodes than are listed
+    """
+
+    at: str
+    created: str = ""
+    started: str = ""
+    exit_code: int | None = None
+    reason: str = ""
+    pod: str = ""
+    node: str = ""
+    ran_s: float = 0.0
+    gpus: int = 0
+    gpu_hours: float = 0.0
+    evictions: list[Preempted] = []
+    eviction_count: int = 0
+    more_nodes: bool = False
+
+
+EndState = Literal["Completed", "Failed", "Preempted", "Evicted", "Deleted", "Unknown"]
+"""States of jobs that have ended. Unknown: it ended while no replica of hived led."""
+
+JobState = Literal[
+    "Waiting", "Preempting", "Held", "Refused", "Starting", "Running", "Leaving",
+    "Completed", "Failed", "Preempted", "Evicted", "Deleted", "Unknown",
+]  # fmt: skip
+
+
+class PodCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The pods of a job: `wanted` in all, of which some run, wait, or are done. `failed` ones may have been made anew.
+
+    One that is `running` has its cells, or its node if it needs none.
+    """
+
+    wanted: int = 0
+    running: int = 0
+    waiting: int = 0
+    done: int = 0
+    failed: int = 0
+
+    @property
+    def words(self) -> str:
+        """The same for people: `40 of 50 done, 6 run, 4 wait`; "" of a single pod, of which its state says it all."""
+        known = self.done + self.running + self.waiting
+        wanted = max(self.wanted, known)
+        counted = (self.done, "done", "done"), (self.running, "runs", "run"), (self.waiting, "waits", "wait")
+        kinds = (*counted, (wanted - known, "to come", "to come")) if wanted > 1 else ()
+        told = [(count, one if count == 1 else several) for count, one, several in kinds if count]
+        first = f"of {wanted} " if known else ""
+        parts = [f"{count} {'' if place else first}{word}" for place, (count, word) in enumerate(told)]
+        return ", ".join([*parts, *([f"{self.failed} failed"] if self.failed else [])])
+
+
+class PodView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pod of a job, `NAMESPACE/NAME`, with its node once it has one, and `since` when it runs."""
+
+    name: str
+    state: Literal["Waiting", "Starting", "Running", "Leaving"]
+    node: str = ""
+    since: str = ""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job, gang or single pod, that waits, has cells, or is leaving; or that was Preempted, and is gone.
+    """A job, gang or single pod, that waits, has cells, or is leaving; or that has `ended`.
 
-    A job that waits in a `queue` without pods has its `place` there, 1 for the first, and is named Kind/namespace/name.
+    A job of which pods wait and others run is Waiting. One that waits in a `queue` without pods has its `place` there,
+    1 for the first. The pods of one that `is_elastic` start one by one.
 
-    `name` is what `hived why` takes: `NAMESPACE/NAME` of a pod, `podgroup/NAMESPACE/NAME` of a gang, or an affinity
-    group's. `pods` are `NAMESPACE/NAME`. `since` is when it was created (waiting), started (running) or preempted. A
-    job that waits or runs again has `preempted` too, for a day. `Held` and `Refused` are jobs of queues, as there.
-    A job that runs has its `bad_nodes`, and `demoted` says since when it has no guarantee any more; `sentence` tells
-    both.
+    `name` is what `hived why` takes: `KIND/NAMESPACE/NAME` of a job object, with its `api_version` if that is known;
+    `podgroup/NAMESPACE/NAME` of a gang, an affinity group's, or `NAMESPACE/NAME` of a pod that starts alone. Of its
+    `aliases`, gangs and groups of a job object are known by their own names as well. One that is a run of a CronJob, or
+    was made by another object, is `made_by` that, and it is an alias. `pods` are `NAMESPACE/NAME`.
+    `since` is when it was created (waiting), started (running) or ended. A job that waits or runs again has
+    `preempted` too, for a day. `Held` and `Refused` are jobs of queues, as there, or are suspended and in no queue. A
+    job that runs has its `bad_nodes`, and `demoted` says since when it has no guarantee; `sentence` tells both. Its
+    `members` are its pods one by one, where they are asked for.
     """
 
     name: str
-    state: Literal["Waiting", "Preempting", "Held", "Refused", "Starting", "Running", "Leaving", "Preempted"]
+    state: JobState
     namespace: str = ""
     user: str = ""
     vc: str = ""
@@ -181,6 +271,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     place: int = 0
     bad_nodes: list[BadNode] = []
     demoted: str = ""
+    api_version: str = ""
+    aliases: list[str] = []
+    made_by: str = ""
+    is_elastic: bool = False
+    counts: PodCounts = PodCounts()
+    members: list[PodView] = []
+    ended: Ended | None = None
 
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True):
@@ -205,12 +302,33 @@ class IfArgs(msgspec.Struct):
 
 
 class IfResult(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Whether the job would start at once with the changes, where, and who would have to leave; else why not."""
+    """The answer to changes: the job would start at once, where, and after which evictions; else why not.
+
+    Of a job whose pods start one by one, so many `pods` would start of those `asked` about, of which the job has so
+    many `waiting`. These are 0 for other jobs.
+    """
 
     starts: bool
     nodes: list[str] = []
     victims: list[str] = []
     certificate: Certificate | None = None
+    pods: int = 0
+    asked: int = 0
+    waiting: int = 0
+
+    @property
+    def counted(self) -> str:
+        """The pods that would start, in words; "" for a job that starts whole."""
+        return pods_that_start(self.pods, self.asked, self.waiting)
+
+
+def pods_that_start(pods: int, asked: int, waiting: int) -> str:
+    """`2 of the 4 waiting pods`, `all 4 waiting pods`; "" for a job that starts whole."""
+    if waiting < 2:
+        return ""
+    if asked < waiting:
+        return f"{pods} of the first {asked} of {waiting} waiting pods"
+    return f"all {waiting} waiting pods" if pods == waiting else f"{pods} of the {waiting} waiting pods"
 
 
 class LeafCounts(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -241,10 +359,10 @@ class FreeCells(msgspec.Struct, frozen=True, kw_only=True):
     """Cells of one level of a virtual cluster, in a chain: how many could be given to whole-cell jobs at once.
 
     `promised` to the VC; `in_use` by its guaranteed jobs, wholly or in part; `free` could start a guaranteed job at
-    once (lent ones count, since borrowers leave); `lent` of these are used by opportunistic jobs of anybody; `bad` are
-    the rest: promised == in_use + free + bad. `in_use_bad` counts those in use that are bad, wholly or in part.
-    `borrowed` counts cells beyond the promise that opportunistic jobs of the VC use, wholly or in part. Cells of a
-    `pinned` cell have rows of their own.
+    once (lent ones count, since borrowers leave); `lent` of these are used by opportunistic jobs of any virtual
+    cluster; `bad` are the rest: promised == in_use + free + bad. `in_use_bad` counts those in use that are bad, wholly
+    or in part. `borrowed` counts cells beyond the promise that opportunistic jobs of the VC use, wholly or in part.
+    Cells of a `pinned` cell have rows of their own.
     """
 
     vc: str
@@ -259,6 +377,14 @@ class FreeCells(msgspec.Struct, frozen=True, kw_only=True):
     borrowed: int = 0
     pinned: str = ""
     in_use_bad: int = 0
+
+
+def leaf_rows(rows: Iterable[FreeCells]) -> list[FreeCells]:
+    """The rows of leaf cells, in which each cell counts once: larger cells may have one leaf cell each.
+
+    `rows` are of whole virtual clusters, in the order of the service: top level first.
+    """
+    return list({(row.vc, row.chain, row.pinned): row for row in rows}.values())
 
 
 class WhatIfArgs(msgspec.Struct):
@@ -279,8 +405,8 @@ class PodOutcome(msgspec.Struct, kw_only=True):
     """The outcome for one pod if it were created now.
 
     `outcome` is "bind" to the cells of a node, given by their indices, or "preempt": others have to leave first. Else
-    it is "wait", "never" or "refused" for the reason given, or "not-ours": another scheduler's. "never": nobody's end,
-    no repair and no offer of Kubernetes would help. Where a search found no room, `certificate` has the causes.
+    it is "wait", "never" or "refused" for the reason given, or "not-ours": another scheduler's. "never": no end of a
+    job, no repair and no offer of Kubernetes would help. Where a search found no room, `certificate` has the causes.
 
     Of the pods that start together, the first one has the `victims`; `more_victims` counts jobs that are not listed.
     """

@@ -2,11 +2,11 @@
 
 - Health checks are open to all.
 - The verbs belong to kube-scheduler, which can show a client certificate and nothing else. Its name is compared with a
-  list, without a call, so that scheduling goes on while the API server does not.
+  list, without a call, so that scheduling goes on while the API server does not (rule 34.1).
 - Everything else, paths that do not exist included, is for users of the cluster: a bearer token (TokenReview) or a
   client certificate names the caller. A SubjectAccessReview says whether the path and the method are allowed, as in
-  kube-apiserver. Answers are remembered for seconds; without an answer access is denied. Tokens are kept as keyed
-  digests only and appear in no message.
+  kube-apiserver. Answers are remembered for seconds; without an answer access is denied (rule 34.2). Tokens are kept
+  as keyed digests only and appear in no message.
 - Where callers are not known, pages of other sites may not use a browser to call the service. A page may post to any
   address that its browser reaches, and says its own site by `Origin`. By a name of its own that changes its address
   (DNS rebinding) it may read as well: the request's `Host` is that name then. kube-scheduler and command lines send no
@@ -107,8 +107,8 @@ class Reviews:
     def __init__(self, kube: Creator) -> None:
         self._kube = kube
         self._key = secrets.token_bytes(32)
-        self._users: _Memory[bytes, Identity | None] = _Memory()
-        self._grants: _Memory[tuple[Identity, bytes], bool] = _Memory()
+        self._users: Memory[bytes, Identity | None] = Memory()
+        self._grants: Memory[tuple[Identity, bytes], bool] = Memory()
         self._is_failing = False
 
     def remembered(self, call: Call) -> Verdict | None:
@@ -228,7 +228,7 @@ class _Remembered(msgspec.Struct, Generic[V], frozen=True):
     until: float
 
 
-class _Memory(Generic[K, V]):
+class Memory(Generic[K, V]):
     """A bounded table whose entries end; the oldest make room. For any thread."""
 
     def __init__(self) -> None:
@@ -236,10 +236,12 @@ class _Memory(Generic[K, V]):
         self._lock = threading.Lock()
 
     def find(self, key: K) -> _Remembered[V] | None:
+        """The value of a key; None if none is kept, or its time is over."""
         kept = self._kept.get(key)
         return kept if kept is not None and time.monotonic() < kept.until else None
 
     def keep(self, key: K, value: V, seconds: float) -> None:
+        """Keep a value for so long."""
         with self._lock:
             self._kept.pop(key, None)
             self._kept[key] = _Remembered(value, time.monotonic() + seconds)
@@ -328,7 +330,7 @@ class Gate:
     """Decides about every call. Without arguments it lets everything in."""
 
     def __init__(self, verb_callers: Collection[str] | None = None, reviews: Reviews | None = None) -> None:
-        """`verb_callers` are the names in certificates that may call the verbs, None for anybody; without `reviews`
+        """`verb_callers` are the names in certificates that may call the verbs, None for any caller; without `reviews`
         the other paths are open.
         """
         self._verb_callers = None if verb_callers is None else frozenset(verb_callers)
@@ -356,6 +358,11 @@ class Gate:
         if path.startswith(VERB_PREFIX):
             return self._verb_callers is None
         return self._reviews is None and path not in OPEN_PATHS
+
+    def bearer_token(self, call: Call) -> str:
+        """The token that names the caller of a call, "" where a certificate does, or nothing."""
+        by_token = self._reviews is not None and unexpired(call.certificate) is None
+        return (_bearer_token(call.authorization) or "") if by_token else ""
 
     @property
     def knows_callers(self) -> bool:

@@ -47,6 +47,10 @@ def unexpired(certificate: Identity | None) -> Identity | None:
 
 JSON = "application/json"
 
+PREMATURE_WAIT_S = 0.01
+PREMATURE_TRIES = 10
+"""A pod we do not know is waited for: an error would cost it a back-off of a second or more in kube-scheduler."""
+
 
 class Question(msgspec.Struct, frozen=True):
     """One request: its body, the last part of its path, "" if the path has none, and its caller, where known.
@@ -85,3 +89,7 @@ class Answer(msgspec.Struct, frozen=True):
     is_growing: bool = False
     is_elsewhere: bool = False
     headers: tuple[tuple[str, str], ...] = ()
+
+    def may_change(self, tries: int) -> bool:
+        """Is it worth the time to ask again, after so many tries for a pod that is not known?"""
+        return self.is_premature and (tries < PREMATURE_TRIES or self.is_growing)

@@ -5,12 +5,14 @@ which a role of theirs lets them update. A place in the order concerns others to
 """
 
 from collections.abc import Callable, Mapping
+from functools import cached_property
 
 import msgspec
 
 from hived.values.errors import UserError
 from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigReport
 from hived_extender.api.queues import QueueAction, QueueArgs, QueuedJob
+from hived_extender.http.access import REMEMBER_GRANTED_S, REMEMBER_REFUSED_S, Memory
 from hived_extender.http.answers import Identity
 from hived_extender.http.masking import Mask
 from hived_extender.jobs.annotations import PREFIX
@@ -26,6 +28,24 @@ OF_A_FILE = {"group": PREFIX.rstrip("/"), "resource": "configurations"}
 MayDo = Callable[[Identity, Mapping[str, str]], bool]
 
 
+class RememberedRights:
+    """Rights as the API server said a moment ago, for pages that say what a caller may change: a `MayDo`."""
+
+    def __init__(self, may_do: MayDo) -> None:
+        self._may_do = may_do
+        self._known: Memory[tuple[Identity, tuple[tuple[str, str], ...]], bool] = Memory()
+
+    def __call__(self, caller: Identity, resource: Mapping[str, str]) -> bool:
+        """True if a caller may do this. Raises KubeError."""
+        key = caller, tuple(sorted(resource.items()))
+        known = self._known.find(key)
+        if known is not None:
+            return known.value
+        found = self._may_do(caller, resource)
+        self._known.keep(key, found, REMEMBER_GRANTED_S if found else REMEMBER_REFUSED_S)
+        return found
+
+
 class ConfigPushes:
     """`may_do` asks the API server for a caller's rights, None where callers are not known; then only a service that
     `is_private`, which only this machine's users can call, takes pushes.
@@ -35,6 +55,12 @@ class ConfigPushes:
         self.configurations = configurations
         self._may_do = may_do
         self._is_private = is_private
+
+    @cached_property
+    def shown(self) -> "ConfigPushes":
+        """The same for pages, which are refreshed often: rights are remembered. Nothing is changed by it."""
+        may_do = None if self._may_do is None else RememberedRights(self._may_do)
+        return ConfigPushes(self.configurations, may_do, is_private=self._is_private)
 
     @property
     def is_pushable(self) -> bool:
@@ -62,11 +88,12 @@ class ConfigPushes:
             if not self._is_private:
                 other = f", or change the {store.source} with kubectl" if action == "push" else ""
                 raise UserError(
-                    f"this service does not ask who calls, so nobody may {action}: run it with --authorize{other}", 403
+                    f"this service does not authenticate callers, so none may {action}: run it with --authorize{other}",
+                    403,
                 )
             return ""
         if caller is None:
-            raise UserError("nobody is known to call", 403)
+            raise UserError("the caller is not known", 403)
         self._check_right(caller, store, self._may_do, action)
         return caller.name
 
@@ -113,12 +140,12 @@ class QueueChanges:
     def make(self, args: QueueArgs, caller: Identity | None, mask: Mask) -> QueuedJob:
         """Make a change. Raises UserError: 403 without the right, 404 for a job that the caller may not see, 409."""
         seen = mask.seen(self._answers.namespaces())
-        refusal = self._refusal(caller, f"{args.action} {args.job}")
+        refusal = _refusal(self._pushes, caller, f"{args.action} {args.job}")
         if refusal is not None:
             if refusal.code != 403 or caller is None or args.action not in OF_OWNERS:
                 raise refusal
             name = self._answers.named(args.job, seen)
-            if not self._may_update(name, caller):
+            if not self._may_update(self._pushes, name, caller):
                 raise UserError(
                     f"{caller.name} may not {args.action} {name}: no role of theirs allows 'update' on it, or on the "
                     "configuration",
@@ -128,23 +155,25 @@ class QueueChanges:
         return mask.queued(self._answers.act(args, seen))
 
     def allowed(self, job: str, caller: Identity | None) -> tuple[QueueAction, ...]:
-        """The changes of a job, by its full name, that a caller may make. Costs a review or two."""
-        if self._refusal(caller, "change jobs") is None:
+        """The changes of a job, by its full name, that a caller may make: by a review or two, which are remembered."""
+        pushes = None if self._pushes is None else self._pushes.shown
+        if _refusal(pushes, caller, "change jobs") is None:
             return ALL
         try:
-            return OF_OWNERS if caller is not None and self._may_update(job, caller) else ()
+            return OF_OWNERS if caller is not None and self._may_update(pushes, job, caller) else ()
         except UserError:
             return ()
 
-    def _refusal(self, caller: Identity | None, action: str) -> UserError | None:
-        """Why a caller may not change all jobs, as `action` would, None if they may."""
-        if self._pushes is None:
-            return UserError("this service takes no changes of queues", 403)
-        try:
-            self._pushes.name_of(caller, action)
-        except UserError as error:
-            return error
-        return None
+    def _may_update(self, pushes: ConfigPushes | None, job: str, caller: Identity) -> bool:
+        return pushes is not None and pushes.may_update(caller, self._answers.resource(job))
 
-    def _may_update(self, job: str, caller: Identity) -> bool:
-        return self._pushes is not None and self._pushes.may_update(caller, self._answers.resource(job))
+
+def _refusal(pushes: ConfigPushes | None, caller: Identity | None, action: str) -> UserError | None:
+    """Why a caller may not change all jobs, as `action` would, None if they may."""
+    if pushes is None:
+        return UserError("this service takes no changes of queues", 403)
+    try:
+        pushes.name_of(caller, action)
+    except UserError as error:
+        return error
+    return None

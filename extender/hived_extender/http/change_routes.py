@@ -95,7 +95,7 @@ def apply(backend: Backend, question: Question) -> Answer:
 
 
 def stop(backend: Backend, question: Question) -> Answer:
-    """Move nobody else, and give back what is held."""
+    """Move no further group, and free the held cells."""
     return Answer(encode(backend.defrag.stop_moving(_who(backend, question))))
 
 

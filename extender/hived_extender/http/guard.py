@@ -62,7 +62,7 @@ HEADS_LIMIT = 32 * 1024 * 1024
 """Bytes of headers that arrive in pieces, over all connections of a port."""
 
 PIPELINE_LIMIT = 16
-"""Requests that one connection may send ahead of their answers. A piece of its bytes could hold thousands."""
+"""Requests that one connection may send before their answers. A piece of its bytes could hold thousands."""
 
 ONCE = frozenset((b"authorization", b"host"))
 """Headers that a request has once. With two of them, the gate and Flask might each believe another one."""

@@ -1,7 +1,7 @@
 """Names of other tenants' jobs are masked for callers who may not see their pods.
 
-A caller sees the jobs of a namespace if a role of theirs allows `get` on its pods, by a SubjectAccessReview. Where
-callers are not asked who they are, everybody sees everything. Rights are remembered for a minute. Without an answer of
+A caller sees the jobs of a namespace if a role of theirs allows `get` on its pods, by a SubjectAccessReview.
+Where callers are not authenticated, they see everything. Rights are remembered for a minute. Without an answer of
 the API server, names are masked.
 """
 
@@ -15,10 +15,14 @@ from msgspec.structs import replace
 from hived_extender.api.cells import LostDevices
 from hived_extender.api.configuration import ConfigReport, ReportedJob
 from hived_extender.api.defrag import MovingReport
+from hived_extender.api.names import is_full
 from hived_extender.api.queues import QueuedJob
+from hived_extender.api.status import FailedPod, Status
 from hived_extender.api.waiting import (
     MASKED,
+    BadNode,
     Certificate,
+    Ended,
     Holder,
     IfResult,
     Job,
@@ -32,7 +36,7 @@ from hived_extender.api.waiting import (
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import Identity
 from hived_extender.kube.client import KubeError
-from hived_extender.machine.certificates import is_derived, preempted_sentence, today, with_sentence
+from hived_extender.machine.certificates import ended_sentence, is_derived, today, with_sentence
 
 ALL = ""
 """The namespace that stands for all in a SubjectAccessReview."""
@@ -45,6 +49,10 @@ MOST_REVIEWS = 64
 
 
 _REF = re.compile(r"\b[A-Za-z]\w*/([a-z0-9][a-z0-9-]*)/[a-z0-9][\w.-]*\w")
+
+
+_POD = re.compile(r"(?<![\w./])([a-z0-9][a-z0-9-]*)/[a-z0-9][\w.-]*")
+"""`namespace/name`, and not the resource `nvidia.com/gpu`."""
 
 
 class Masking:
@@ -124,7 +132,7 @@ class Mask:
             return job
         return Job(
             name=MASKED, state=job.state, vc=job.vc, priority=job.priority, asks=job.asks, since=job.since,
-            cause=job.cause, when=job.when,
+            cause=job.cause, when=job.when, ended=None if job.ended is None else _moments_of(job.ended),
         )  # fmt: skip
 
     def listed(self, job: Job, found: Certificate | None, at_s: float) -> Job:
@@ -132,8 +140,12 @@ class Mask:
         job = self.job(job)
         if self.shows_all or job.name == MASKED:
             return job
-        if job.preempted is not None and not self.shows(job.preempted.namespace):
-            job = self._preempted(job, job.preempted, at_s)
+        if job.preempted is not None:
+            job = replace(job, preempted=self._preempted(job.preempted))
+        if job.ended is not None:
+            ended = replace(job.ended, evictions=[self._preempted(one) for one in job.ended.evictions])
+            sentence = ended_sentence(job.state, ended, today(at_s), job.namespace)
+            job = replace(job, ended=ended, sentence=sentence)
         if found is None:
             return job
         return replace(job, sentence=self.certificate(found, at_s, job.namespace, {}).sentence)
@@ -156,10 +168,7 @@ class Mask:
         certificate = found.certificate
         if certificate is not None:
             certificate = self.certificate(certificate, at_s, namespace, namespace_of)
-        return IfResult(
-            starts=found.starts, nodes=found.nodes, victims=self._names(found.victims, namespace_of),
-            certificate=certificate,
-        )  # fmt: skip
+        return replace(found, victims=self._names(found.victims, namespace_of), certificate=certificate)
 
     def certificate(
         self, found: Certificate, at_s: float, namespace: str, namespace_of: Mapping[str, str]
@@ -167,7 +176,7 @@ class Mask:
         """A certificate of a job of a namespace, without the names of jobs that are hidden."""
         if self.shows_all:
             return found
-        holders = [self._holder(holder) for holder in found.holders]
+        holders = [self.holder(holder) for holder in found.holders]
         unblock = [self._unblock(one, namespace_of) for one in found.unblock]
         masked = replace(found, holders=holders, unblock=unblock)
         return with_sentence(masked, at_s, namespace) if is_derived(found) else masked
@@ -207,6 +216,17 @@ class Mask:
         moves = [replace(move, group=MASKED) if move.group in hidden else move for move in report.moves]
         return replace(report, moves=moves, reason=_without(report.reason, hidden))
 
+    def status(self, status: Status) -> Status:
+        """The state of the service: pods that it could not recover may be hidden, and those that reasons name."""
+        if self.shows_all:
+            return status
+        short = [replace(one, nodes=[self.bad_node(each) for each in one.nodes]) for one in status.short]
+        found = status.recovered
+        if found is not None:
+            failed = [one if self._shows_name(one.pod) else FailedPod(MASKED, "") for one in found.failed]
+            found = replace(found, failed=failed)
+        return replace(status, short=short, recovered=found)
+
     def devices(self, lost: LostDevices) -> LostDevices:
         """Devices that cannot be had, and the pods that use some of them."""
         hidden = {user.name for user in lost.used_by if not self._shows_name(user.name)}
@@ -233,17 +253,27 @@ class Mask:
 
     def node(self, node: NodeView, namespace_of: Mapping[str, str]) -> NodeView:
         """A node; the hidden jobs on it keep their number."""
-        return node if self.shows_all else replace(node, groups=self._names(node.groups, namespace_of))
+        if self.shows_all:
+            return node
+        return replace(node, groups=self._names(node.groups, namespace_of), reason=self._without_pods(node.reason))
 
-    def _holder(self, holder: Holder) -> Holder:
-        return holder if self.shows(holder.namespace) else replace(holder, group=MASKED, namespace="")
+    def bad_node(self, bad: BadNode) -> BadNode:
+        """A bad node; its reason may name pods that use its devices."""
+        return bad if self.shows_all else replace(bad, reason=self._without_pods(bad.reason))
 
-    def _preempted(self, job: Job, news: Preempted, at_s: float) -> Job:
-        """A job that was preempted for one that is hidden."""
-        masked = Preempted(at=news.at, by=MASKED if news.by else "")
-        is_gone = job.state == "Preempted"
-        sentence = preempted_sentence(masked, today(at_s), job.namespace) if is_gone else job.sentence
-        return replace(job, preempted=masked, sentence=sentence)
+    def _without_pods(self, text: str) -> str:
+        """A text in which pods that are hidden are masked: `namespace/name`."""
+        return _POD.sub(lambda found: found[0] if self.shows(found[1]) else MASKED, text)
+
+    def holder(self, holder: Holder) -> Holder:
+        """A job that has cells: of one that is hidden, its virtual cluster, size and moments are left."""
+        return holder if self.shows(holder.namespace) else replace(holder, group=MASKED, namespace="", user="")
+
+    def _preempted(self, news: Preempted) -> Preempted:
+        """A preemption, without the name of a job that is hidden."""
+        if not news.by or self.shows(news.namespace):
+            return news
+        return Preempted(at=news.at, by=MASKED, why=news.why)
 
     def _names(self, names: Sequence[str], namespace_of: Mapping[str, str]) -> list[str]:
         return [name if self.shows(namespace_of.get(name, "")) else MASKED for name in names]
@@ -261,10 +291,23 @@ class Mask:
         )  # fmt: skip
 
 
+def _moments_of(ended: Ended) -> Ended:
+    """The end of a job that is hidden: when, and what it used."""
+    return Ended(
+        at=ended.at,
+        created=ended.created,
+        started=ended.started,
+        ran_s=ended.ran_s,
+        gpus=ended.gpus,
+        gpu_hours=ended.gpu_hours,
+    )
+
+
 def _without(text: str, names: Collection[str]) -> str:
-    """A text in which these names are masked, by the name of the pod or gang alone as well."""
+    """A text in which these names are masked, without their kinds as well, as `short_name` writes them."""
     if not names:
         return text
-    known = {*names, *(name.removeprefix("podgroup/") for name in names)}
+    bare = (name.partition("/")[2] for name in names if is_full(name))
+    known = {*names, *(name.removeprefix("podgroup/") for name in names), *bare}
     longest_first = sorted(known, key=lambda name: (-len(name), name))
     return re.sub("|".join(map(re.escape, longest_first)), MASKED, text)

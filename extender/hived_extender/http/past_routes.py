@@ -14,7 +14,7 @@ from hived_extender.insight.history import LATEST_S
 from hived_extender.jobs.progress import read_time
 from hived_extender.jobs.wire import encode
 from hived_extender.kube.clocks import wall_s
-from hived_extender.recording.record import recent_lines, recent_parts
+from hived_extender.machine.recording.record import recent_lines, recent_parts
 
 DAY_S = 86_400.0
 MOST_FIELDS = 32

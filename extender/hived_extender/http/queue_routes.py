@@ -9,11 +9,13 @@ from hived_extender.api.queues import QueueArgs, QueueList
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.change_rights import QueueChanges
 from hived_extender.http.dumps import item_list, tagged
+from hived_extender.http.insight_routes import wanted_of, with_caller
 from hived_extender.http.routing import Backend, number, query_of
+from hived_extender.insight.queued import with_counts
 from hived_extender.jobs.wire import decode_args, encode
 from hived_extender.queues.answering import Wanted
 
-LIST_KEYS = ("limit", "continue", "vc", "user", "namespace", "prefix", "waiting")
+LIST_KEYS = ("limit", "continue", "vc", "user", "me", "namespace", "prefix", "selector", "waiting")
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -35,6 +37,7 @@ def jobs(backend: Backend, question: Question) -> Answer:
     mask = backend.mask(question)
     seen = mask.seen(backend.queues.namespaces())
     total, found = backend.queues.some_jobs(asked.wanted, seen, asked.start, asked.limit)
+    found = with_counts(found, backend.answering)
     end = asked.start + len(found)
     more = b',"total":%d,"continue":"%s"' % (total, b"%d" % end if found and end < total else b"")
     return tagged(question, item_list((encode(mask.queued(one)) for one in found), more))
@@ -61,9 +64,9 @@ def act(backend: Backend, question: Question) -> Answer:
 
 def _asked(question: Question) -> Asked:
     """The jobs of one queue, or of all, that a query chooses. Raises UserError (400)."""
-    given = {name: texts[-1] for name, texts in query_of(question, LIST_KEYS).items()}
-    chosen = {name: given.get(name, "") for name in ("vc", "user", "namespace", "prefix")}
-    wanted = Wanted(question.name, is_waiting="waiting" in given, **chosen)
+    filters = with_caller(query_of(question, LIST_KEYS), question)
+    given = {name: texts[-1] for name, texts in filters.items()}
+    wanted = wanted_of(filters, question.name, prefix=given.get("prefix", ""), is_waiting="waiting" in given)
     limit = _given(given, "limit", "a number of jobs, such as 500")
     start = _given(given, "continue", 'the "continue" of the answer before')
     if limit == 0:

@@ -37,11 +37,13 @@ from hived_extender.api.defrag import DefragArgs, Inputs, MovingReport
 from hived_extender.api.past import History
 from hived_extender.api.paths import Health, Paths, Readiness
 from hived_extender.api.queues import QueueArgs, QueuedJob, QueuedJobs, QueueList
+from hived_extender.api.status import Status
 from hived_extender.api.waiting import FreeCells, IfArgs, IfResult, Jobs, NodeView, WhatIfArgs, WhatIfResult, Why
 from hived_extender.http import change_routes as changing
 from hived_extender.http import insight_routes as insight
 from hived_extender.http import queue_routes as queueing
 from hived_extender.http.answers import JSON, Answer, Question
+from hived_extender.http.bodies import BODY_LIMIT
 from hived_extender.http.dumps import dump, stream, unchanged
 from hived_extender.http.past_routes import history, record
 from hived_extender.http.routing import Backend, Handler, Names, Rights, Role, Route, openapi_document
@@ -66,6 +68,35 @@ log = logging.getLogger(__name__)
 
 UNAVAILABLE = 503
 BUSY = Answer(encode("others are served: ask again"), UNAVAILABLE, is_busy=True)
+
+KIB = 1024
+MIB = 1024 * KIB
+
+VERBS = frozenset((paths.FILTER_PATH, paths.PREEMPT_PATH, paths.BIND_PATH))
+HEALTH_PATHS = frozenset((paths.HEALTH_PATH, paths.READINESS_PATH))
+CONFIG_PATHS = frozenset(
+    (paths.CONFIG_PATH, paths.CONFIG_PLAN_PATH, paths.PAGE_CONFIG_PLAN_PATH, paths.PAGE_CONFIG_PUSH_PATH)
+)
+"""Calls of these are long, and have long bodies."""
+
+SMALL_VERB = 4 * KIB
+SMALL_LIMIT = 64 * KIB
+"""For paths that need no body."""
+
+WHAT_IF_LIMIT = 3 * MIB
+
+
+def limit_of(path: str) -> int:
+    """The bytes that a body may have. `path` has no slash at its end."""
+    if path in VERBS:
+        return BODY_LIMIT
+    if path in HEALTH_PATHS:
+        return SMALL_VERB
+    if path in CONFIG_PATHS or path == paths.DEFRAG_PATH:
+        return changing.CONFIG_BODY_LIMIT
+    return WHAT_IF_LIMIT if path == paths.WHAT_IF_PATH else SMALL_LIMIT
+
+
 INTERNAL_ERROR = "internal error; the log of the scheduler has the details"
 
 
@@ -183,10 +214,15 @@ def rules(backend: Backend, question: Question) -> Answer:
     return Answer(encode(RulesInForce(value_of(backend.service.reader.rules()))))
 
 
+def status(backend: Backend, question: Question) -> Answer:
+    """The state of this replica: leadership, versions, what it recovered, promises, certificates, jobs, warnings."""
+    return Answer(encode(backend.mask(question).status(backend.overview.look())))
+
+
 def what_if(backend: Backend, question: Question) -> Answer:
     """The outcome for these pods if they were created now. Nothing is changed.
 
-    Anybody may write any namespace into a manifest, so jobs are named for those alone who may see them.
+    A manifest may name any namespace, so the answer names only jobs that the caller may see.
     """
     caller = question.caller.name if question.caller is not None else ""
     with backend.service.questions.place(caller):
@@ -241,13 +277,16 @@ ROUTES = (
     Route("GET", paths.DEVICES_PATH, devices, list[LostDevices], errors=(503,), names=MASKED),
     Route("GET", paths.SHORTAGES_PATH, shortages, list[Shortage], errors=(503,)),
     Route("GET", paths.RULES_PATH, rules, RulesInForce, errors=(503,)),
+    Route("GET", paths.STATUS_PATH, status, Status, names=MASKED),
     Route("GET", paths.RECORD_PATH, record, errors=(400, 404, 413, 503), names=Names.REFUSED),
     Route("GET", paths.HISTORY_PATH, history, History, errors=(400, 404)),
     Route("POST", paths.WHAT_IF_PATH, what_if, WhatIfResult, WhatIfArgs, (400, 429, 500, 503), names=MASKED),
     Route("GET", paths.JOBS_PATH, insight.jobs, Jobs, errors=(400, 503), query=insight.JOB_KEYS, names=MASKED),
     Route("GET", f"{paths.WHY_PATH}{{name}}", insight.why, Why, errors=(404, 503), names=MASKED),
     Route("POST", paths.IF_PATH, insight.try_changes, IfResult, IfArgs, (400, 404, 500, 503), names=MASKED),
-    Route("GET", paths.NODES_PATH, insight.nodes, list[NodeView], errors=(400, 503), query=("bad",), names=MASKED),
+    Route(
+        "GET", paths.NODES_PATH, insight.nodes, list[NodeView], errors=(400, 503), query=insight.NODE_KEYS, names=MASKED
+    ),
     Route("GET", paths.FREE_CELLS_PATH, insight.free_cells, list[FreeCells], errors=(503,)),
     Route("GET", paths.INPUTS_PATH, changing.inputs, Inputs, errors=(503,), names=Names.REFUSED),
     Route("GET", paths.MOVES_PATH, changing.moves, MovingReport, errors=(503,), names=MASKED),
@@ -301,7 +340,7 @@ def answer(handler: Handler, backend: Backend, question: Question) -> Answer:
 
 
 def explain(error: Exception) -> tuple[str, int]:
-    """The message and the status code of an error; one that nobody foresaw goes to the log instead of the caller."""
+    """The message and the status code of an error; an unexpected one goes to the log instead of the caller."""
     if isinstance(error, UserError):
         return error.message, error.code
     if isinstance(error, HivedError):

@@ -9,13 +9,15 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived_extender.api.configuration import Refusal
-from hived_extender.defrag.desk import DefragDesk
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import Answer, Question
 from hived_extender.http.change_rights import ConfigPushes
 from hived_extender.http.masking import Mask, Masking
 from hived_extender.insight.answering import Answering
+from hived_extender.insight.defrag.desk import DefragDesk
 from hived_extender.insight.history import HistoryRings
+from hived_extender.insight.overview import Overview
+from hived_extender.kube.client import KubeClient
 from hived_extender.machine.service import Service
 from hived_extender.queues.answering import QueueAnswers
 
@@ -40,7 +42,7 @@ def number(text: str, name: str, expected: str) -> int:
 class Backend(msgspec.Struct, frozen=True):
     """A service, the pushes of its configurations, its plans for moves, and its answers about jobs; without one of
     these, its paths do not exist. `past` is its history, None where it keeps none. `masking` hides names of other
-    tenants' jobs.
+    tenants' jobs. `as_bearer` gives the API server as the bearer of a token sees it.
     """
 
     service: Service
@@ -50,6 +52,14 @@ class Backend(msgspec.Struct, frozen=True):
     answering: Answering | None = None
     masking: Masking | None = None
     queue_answers: QueueAnswers | None = None
+    as_bearer: Callable[[str], KubeClient] | None = None
+    state: Overview | None = None
+
+    @property
+    def overview(self) -> Overview:
+        """The state of the whole service, on a path that exists only with it."""
+        assert self.state is not None
+        return self.state
 
     @property
     def config_pushes(self) -> ConfigPushes:
@@ -99,7 +109,7 @@ Handler: TypeAlias = Callable[[Backend, Question], Answer]
 class Role(Enum):
     """The callers of a path."""
 
-    ALL = "anybody"
+    ALL = "any caller"
     SCHEDULER = "kube-scheduler, by its certificate"
     VIEWER = "`hived-viewer`"
     OWNER = "`hived-viewer`, and `update` on the configuration; to hold and release, `update` on the job"

@@ -20,12 +20,12 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hived.values.errors import UserError
 from hived_extender.api import paths
 from hived_extender.http.access import CALLER, GATE, Call, Gate, GatedApp, Verdict, browser_refusal, gate_of, refused
-from hived_extender.http.answers import JSON, Answer, Identity, Question
+from hived_extender.http.answers import JSON, PREMATURE_WAIT_S, Answer, Identity, Question
 from hived_extender.http.bodies import (
     BODY_LIMIT,
     BODY_TIMEOUT_S,
@@ -42,11 +42,28 @@ from hived_extender.http.bodies import (
     send_answer,
 )
 from hived_extender.http.change_routes import CONFIG_BODY_LIMIT
-from hived_extender.http.routes import answer, bind_call, filter_call, health, preempt_call, readiness
+from hived_extender.http.routes import (
+    CONFIG_PATHS,
+    HEALTH_PATHS,
+    MIB,
+    SMALL_LIMIT,
+    SMALL_VERB,
+    VERBS,
+    answer,
+    bind_call,
+    filter_call,
+    health,
+    limit_of,
+    preempt_call,
+    readiness,
+)
 from hived_extender.http.routing import Backend, Handler
 from hived_extender.jobs.wire import BindArgs, decode_args, encode
 from hived_extender.machine.acceptance import HELD_S
 from hived_extender.machine.service import Service
+
+if TYPE_CHECKING:
+    from flask import Flask
 
 
 class LateApp:
@@ -60,17 +77,21 @@ class LateApp:
         self.extensions: dict[str, Any] = {GATE: gate or Gate()}
         self._parts = (service, gate_of(self), *parts), named
         self._lock = threading.Lock()
-        self._app: GatedApp | None = None
+        self._app: Flask | None = None
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer one request."""
+        return self.flask()(environ, start_response)
+
+    def flask(self) -> "Flask":
+        """The application itself, for a WSGI server that has no shim before it."""
         with self._lock:
             if self._app is None:
                 from hived_extender.http.app import create_app  # noqa: PLC0415  # imports Flask, see above
 
                 parts, named = self._parts
                 self._app = create_app(*parts, **named)
-        return self._app(environ, start_response)
+            return self._app
 
 
 class FlaskCall:
@@ -197,10 +218,6 @@ T = TypeVar("T")
 
 CROWDED = "too many calls of this kind are waiting: try again"
 
-PREMATURE_WAIT_S = 0.01
-PREMATURE_TRIES = 10
-"""A pod we do not know is waited for: an error would cost it a back-off of a second or more in kube-scheduler."""
-
 MANY_BINDINGS = 128
 BACKLOG_WAIT_S = 1.0
 """kube-scheduler decides faster than a busy API server writes bindings, and its bind calls time out. It asks about one
@@ -218,23 +235,9 @@ MOST_OTHERS = 128
 MOST_CONFIGS = 8
 """Calls that wait for such threads or have one. They hold their connections, which must not be all there are."""
 
-KIB = 1024
-MIB = 1024 * KIB
-
-VERBS = frozenset((paths.FILTER_PATH, paths.PREEMPT_PATH, paths.BIND_PATH))
-CONFIG_PATHS = frozenset(
-    (paths.CONFIG_PATH, paths.CONFIG_PLAN_PATH, paths.PAGE_CONFIG_PLAN_PATH, paths.PAGE_CONFIG_PUSH_PATH)
-)
-"""Calls of these are long, and have long bodies."""
-
 VERBS_BUDGET = 32 * MIB
-SMALL_VERB = 4 * KIB
 SMALL_VERBS_BUDGET = 16 * MIB
 """Bindings that are held back keep their bodies, of less than 1 KiB: there can be 16,384 of them."""
-
-WHAT_IF_LIMIT = 3 * MIB
-SMALL_LIMIT = 64 * KIB
-"""For paths that need no body."""
 
 OTHERS_BUDGET = 6 * MIB
 SMALL_OTHERS_BUDGET = 2 * MIB
@@ -324,17 +327,10 @@ class _Shares:
 
     def of(self, path: str) -> tuple[int, Share]:
         """The limit of one body, and the budget that it shares with others."""
-        limit, share = self._own(path.rstrip("/"))
-        return self._limit or limit, share
-
-    def _own(self, path: str) -> tuple[int, Share]:
-        if path in VERBS:
-            return BODY_LIMIT, self._verbs
-        if path in {paths.HEALTH_PATH, paths.READINESS_PATH}:
-            return SMALL_VERB, self._verbs
-        if path in CONFIG_PATHS or path == paths.DEFRAG_PATH:
-            return CONFIG_BODY_LIMIT, self._configs
-        return WHAT_IF_LIMIT if path == paths.WHAT_IF_PATH else SMALL_LIMIT, self._others
+        path = path.rstrip("/")
+        is_verb, is_config = path in VERBS or path in HEALTH_PATHS, path in CONFIG_PATHS or path == paths.DEFRAG_PATH
+        share = self._verbs if is_verb else self._configs if is_config else self._others
+        return self._limit or limit_of(path), share
 
 
 class Shim:
@@ -393,7 +389,10 @@ class Shim:
             self._count(bindings=-1)
 
     async def _wait_for_mates(self, body: bytes) -> None:
-        """Hold a binding back until kube-scheduler has accepted all pods that start together; no thread waits."""
+        """Hold a binding back until kube-scheduler has accepted all pods that start together (rule 26.8).
+
+        No thread waits.
+        """
         with suppress(UserError):  # the answer says so
             hold = self._backend.service.hold_of(decode_args(body, BindArgs).pod_uid)
             if hold is not None:
@@ -429,7 +428,7 @@ class Shim:
                 await asyncio.wait_for(self._may_filter.wait(), BACKLOG_WAIT_S)
         reply = await self._in_turn(handler, body)
         tries = 0
-        while reply.is_premature and (tries < PREMATURE_TRIES or reply.is_growing):
+        while reply.may_change(tries):
             tries += 0 if reply.is_growing else 1
             await asyncio.sleep(PREMATURE_WAIT_S)
             reply = await self._in_turn(handler, body)

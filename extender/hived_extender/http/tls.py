@@ -34,6 +34,11 @@ class ServerTls:
         self.context.sni_callback = self._choose
 
     @property
+    def certificate(self) -> Path:
+        """The file of the certificate."""
+        return self._certificate
+
+    @property
     def verifies_clients(self) -> bool:
         """True if client certificates are asked for."""
         return self._client_ca is not None

@@ -9,34 +9,51 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Generic, TypeVar
+from contextlib import suppress
+from typing import Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from hived.values.errors import HivedError, UserError
 from hived.why.relaxing import Emptied
-from hived_extender.api.waiting import TAKEN_BACK, CauseName, Certificate, FreeCells, IfResult, NodeView, When, Why
+from hived_extender.api.names import index
+from hived_extender.api.waiting import (
+    TAKEN_BACK,
+    CauseName,
+    Certificate,
+    FreeCells,
+    IfResult,
+    Job,
+    NodeView,
+    When,
+    Why,
+)
+from hived_extender.insight.ended import EndedJobs
 from hived_extender.insight.forecast import Forecaster
 from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.judge import Judge
 from hived_extender.insight.listing import (
     ListedJob,
-    PreemptedJobs,
+    listed,
     node_views,
-    running_jobs,
-    waiting_job,
-    with_preempted,
+    parts_in,
+    with_ended,
+    with_held,
+    without_pods,
 )
-from hived_extender.insight.snapshot import Limits, Snapshot, WaitingEntry, has_troubles, take, with_limits
+from hived_extender.insight.snapshot import Snapshot, WaitingEntry, has_troubles, own_pods, take, with_limits
 from hived_extender.insight.trials import (
     ACCEPTED,
     Change,
     ConfigurationChange,
+    Ends,
     Known,
+    Move,
     OtherCluster,
+    Outcomes,
     Pods,
     Priority,
     Trials,
@@ -47,8 +64,10 @@ from hived_extender.insight.trials import (
     words,
 )
 from hived_extender.insight.unblocks import unblocks_of
+from hived_extender.jobs.job import JobName
+from hived_extender.jobs.needs import SeenJob
 from hived_extender.machine.apart import ApartError
-from hived_extender.machine.certificates import NOBODY_HELPS
+from hived_extender.machine.certificates import NOBODY_HELPS, running_sentence, today
 from hived_extender.machine.service import Service
 from hived_extender.machine.verbs import NotLeadingError
 
@@ -57,6 +76,15 @@ MOST_CHANGES = 16
 
 _HAS_ROOM = frozenset({"order", *TAKEN_BACK})
 """Causes of a job that would start itself: others keep it from that, who have to start anew."""
+
+
+def _wholes(snapshot: Snapshot) -> dict[str, list[str]]:
+    """The parts with cells of each job object."""
+    found: dict[str, dict[str, None]] = {}
+    for facts in snapshot.running.values():
+        if facts.owner is not None and facts.pods:
+            found.setdefault(str(facts.owner), {})[facts.job] = None
+    return {name: list(parts) for name, parts in found.items()}
 
 
 def read_changes(
@@ -75,36 +103,47 @@ def read_changes(
         holders={
             job: [name for name in groups if is_shown(name)] for job, groups in snapshot.jobs.items() if is_shown(job)
         },
+        wholes={name: parts for name, parts in _wholes(snapshot).items() if is_shown(name)},
         nodes=frozenset(topology.node_names),
         virtual_clusters=frozenset(topology.vc_names),
         leaf_types=frozenset(topology.leaf_type_chains),
         cell_types=type_names(snapshot.state.spec).keys(),
     )
-    return tuple(read_change(text, known) for text in changes)
+    read = tuple(read_change(text, known) for text in changes)
+    jobs = {entry.name, entry.gang, *own_pods(snapshot).get(entry.object, ())}
+    own = {*jobs, *(group for job in jobs for group in snapshot.jobs.get(job, ()))}
+    for text, one in zip(changes, read, strict=True):
+        if isinstance(one, Ends | Move) and not own.isdisjoint(one.names):
+            raise UserError(f"{text!r} names the job itself, whose own pods are not in its way; name another job")
+    return read
 
 
 def try_changes(
     snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[Change], judge_of: Callable[[Snapshot], Judge],
-    before: Sequence[WaitingEntry] = (),
+    before: Sequence[WaitingEntry] = (), mates: Sequence[WaitingEntry] = (), known: Outcomes | None = None,
 ) -> IfResult:  # fmt: skip
     """Would the job start at once with all of these changes, and else why not? Takes `snapshot.lock`; nothing changes.
 
-    Jobs `before` it have the cells that they get. `judge_of` makes the judge of a snapshot in which the changes are
-    made. Raises UserError for changes that cannot be tried together. Cost: a few searches, and O(cells + pods) if the
-    configuration is to be changed.
+    Jobs `before` it have the cells that they get; `mates` and `known` are as in `Trials`. `judge_of` makes the judge of
+    a snapshot in which the changes are made. Raises UserError for changes that cannot be tried together. Cost: a few
+    searches, and O(cells + pods) if the configuration is to be changed.
     """
     with snapshot.lock:
-        trials = Trials(snapshot, entry, before)
+        trials = Trials(snapshot, entry, before, mates, known)
         _check(trials, changes)
         configured = [one for one in changes if isinstance(one, ConfigurationChange)]
         if configured:
-            trials = Trials(replace(snapshot, state=state_after(snapshot.state, configured)), entry, before)
+            trials = Trials(replace(snapshot, state=state_after(snapshot.state, configured)), entry, before, mates)
         others = [one for one in changes if not isinstance(one, ConfigurationChange)]
         found = trials.change(others)
         if found.starts:
-            return IfResult(starts=True, nodes=list(found.nodes), victims=list(found.victims))
-        changed, asked = trials.changed(others)
-        certificate = judge_of(changed).certificate(asked)
+            pods, asked, waiting = trials.counts(found)
+            return IfResult(
+                starts=True, nodes=list(found.nodes), victims=list(found.victims), pods=pods, asked=asked,
+                waiting=waiting,
+            )  # fmt: skip
+        changed, then = trials.changed(others)
+        certificate = judge_of(changed).certificate(then)
     if certificate.cause in _HAS_ROOM:
         certificate = Certificate(sentence=found.reason, cause="unknown", vc=entry.vc, reason=found.reason)
     return IfResult(starts=False, certificate=certificate)
@@ -227,12 +266,9 @@ BROKEN_OFF = "the forecast broke off, ask again"
 
 NOT_FOUND = 404
 
-KIND_NAMESPACE_NAME = 2
-"""Slashes in the name of a job of a queue, and of a gang."""
-
 _UNTIMED: Mapping[CauseName, str] = {
-    "bad": "nobody says when the nodes are healthy again",
-    "kubernetes": "nobody says until when rules of Kubernetes stand in the way",
+    "bad": "it is not known when the nodes are healthy again",
+    "kubernetes": "it is not known how long rules of Kubernetes stand in the way",
 }
 """Causes that do not end by jobs that end: no history of durations could tell until when they last."""
 
@@ -272,6 +308,22 @@ def unknown(name: str) -> str:
     return f"no job, pod or affinity group {name} waits, runs or has cells; pods are named NAMESPACE/NAME"
 
 
+class JobObjects(Protocol):
+    """Job objects as the watches report them, for what their pods do not say."""
+
+    def limits(self, names: Collection[str]) -> Mapping[str, tuple[float, float]]:
+        """See `snapshot.Limits`."""
+
+    def object_of(self, name: JobName) -> SeenJob | None:
+        """A job object; None if there is none."""
+
+    def called(self, name: str) -> Sequence[SeenJob]:
+        """Jobs of a full name or of `NAMESPACE/NAME`, with any pods."""
+
+    def outside(self) -> Sequence[SeenJob]:
+        """Jobs of no queue that have pods of ours, or will have some, or whose pods name our scheduler."""
+
+
 class Answering:
     """Answers questions about jobs for HTTP and pages. Thread-safe; equal questions at one time are answered once."""
 
@@ -279,19 +331,16 @@ class Answering:
         self,
         service: Service,
         forecaster: Forecaster | None = None,
-        preempted: PreemptedJobs | None = None,
+        ended: EndedJobs | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         fresh_s: float = FRESH_S,
-        limits: Limits = lambda names: {},
+        objects: JobObjects | None = None,
     ) -> None:
-        """Without a forecaster starts of jobs are unknown; without `preempted` those end with the process.
-
-        `limits` has the limits that job objects declare, which their pods do not say.
-        """
-        self._limits = limits
+        """Without a forecaster starts of jobs are unknown; without `ended` those end with the process."""
+        self._objects = objects
         self._service = service
-        self._preempted = preempted or PreemptedJobs()
+        self._ended = ended or EndedJobs()
         self._forecaster = forecaster
         self._clock = clock
         self._foreseen: Mapping[str, tuple[Causes, When]] = {}
@@ -302,13 +351,39 @@ class Answering:
         self._ifs: SharedAnswers[IfResult] = SharedAnswers(fresh_s, clock)
         self._nodes: SharedAnswers[list[NodeView]] = SharedAnswers(fresh_s, clock)
         self._free: SharedAnswers[list[FreeCells]] = SharedAnswers(fresh_s, clock)
+        self._outcomes: tuple[Snapshot | None, Outcomes] = None, {}
         self._turn = threading.Lock()  # one answer at a time is worked out: each takes turns with filter calls
         self._emptied, self._judging = Emptied(), threading.Lock()
+        self._glancing = threading.Lock()
+        self._latest: View | None = None
+        self._glanced: Future[View | None] = Future()
+        self._glanced.set_result(None)
 
     def view(self) -> View:
         """The jobs as they are now, or were a moment ago. Raises NotLeadingError."""
         self._service.check_leads()
         return self._views.get("view", self._in_turn(self._look))
+
+    def glance(self, within_s: float) -> View | None:
+        """The view if it can be had in so many seconds, else an earlier one; None before the first. It is made anyway.
+
+        Raises NotLeadingError.
+        """
+        self._service.check_leads()
+        with self._glancing:
+            if self._glanced.done():
+                self._glanced = Future()
+                threading.Thread(target=self._fill, args=(self._glanced,), daemon=True).start()
+            coming = self._glanced
+        with suppress(TimeoutError):
+            self._latest = coming.result(within_s)
+        return self._latest
+
+    def _fill(self, coming: "Future[View | None]") -> None:
+        try:
+            coming.set_result(self.view())
+        except BaseException as error:
+            coming.set_exception(error)
 
     def find(self, name: str) -> tuple[View, ListedJob]:
         """A job, and the view that it is in: a new one if an older one does not have it, or has it as preempted: it may
@@ -318,12 +393,27 @@ class Answering:
         found = view.named.get(name)
         if found is None or found.job.state == "Preempted":
             view = self._views.get("view", self._in_turn(self._look), needs_newer=True)
-        return view, view.find(name)
+            found = view.named.get(name)
+        if found is None and self._objects is not None:
+            others = [seen for seen in self._objects.called(name) if not seen.is_ours and not seen.job.state.is_over]
+            found = without_pods(others[0]) if others else None
+        return view, view.find(name) if found is None else found
 
     def why(self, name: str) -> Why:
         """All that is known of a job, with what would help if it waits. Raises UserError (404)."""
         view, listed = self.find(name)
-        return self._whys.get((view.snapshot.version, listed.job.name), lambda: self._why(view, listed))
+        entry = listed.entry_of(name)
+        mates = () if entry is None else listed.mates_of(entry, name)
+        question = view.snapshot.version, listed.name, None if entry is None else entry.name, len(mates)
+        return self._whys.get(question, lambda: self._why(view, listed, entry, mates))
+
+    def ended(self, since_s: float = 0.0) -> list[Job]:
+        """The jobs that ended since a moment, in seconds since 1970, the latest first. Raises NotLeadingError."""
+        return self._ended.jobs(self.view().snapshot.at, since_s)
+
+    def ended_job(self, name: str) -> Job | None:
+        """The latest job that ended of this name, None if none is known. Raises NotLeadingError."""
+        return self._ended.find(name, self.view().snapshot.at)
 
     def judged(self, entry: WaitingEntry) -> Certificate:
         """Why a job that has no pods would not get its cells now, with what would help. Raises NotLeadingError."""
@@ -332,7 +422,7 @@ class Answering:
         def judge() -> Certificate:
             with view.snapshot.lock:
                 found = view.judge.certificate(entry)
-            return _with_unblocks(view.snapshot, entry, found)
+            return _with_unblocks(view.snapshot, entry, found, known=self._tried(view))
 
         return self._judged.get((view.snapshot.version, entry.name, entry.priority), self._in_turn(judge))
 
@@ -344,10 +434,10 @@ class Answering:
         Raises UserError.
         """
         view, listed = self.find(name)
-        entry = view.snapshot.find(listed.job.name)
+        entry = listed.entry_of(name)
         if entry is None:
-            raise UserError(f"{listed.job.name} does not wait: it is {listed.job.state.lower()}")
-        return self.try_on(view, entry, _read(view, entry, changes, is_shown))
+            raise UserError(f"{listed.name} does not wait: it is {listed.job.state.lower()}")
+        return self.try_on(view, entry, _read(view, entry, changes, is_shown), mates=listed.mates_of(entry, name))
 
     def read(
         self, entry: WaitingEntry, changes: Sequence[str], is_shown: Callable[[str], bool]
@@ -357,15 +447,24 @@ class Answering:
         return view, _read(view, entry, changes, is_shown)
 
     def try_on(
-        self, view: View, entry: WaitingEntry, read: Sequence[Change], before: Sequence[WaitingEntry] = ()
+        self,
+        view: View,
+        entry: WaitingEntry,
+        read: Sequence[Change],
+        before: Sequence[WaitingEntry] = (),
+        mates: Sequence[WaitingEntry] = (),
     ) -> IfResult:
         """The same as `try_changes` for a job that has no pods, of changes of `read`. Raises UserError.
 
-        Jobs `before` it have the cells that they get, at their priority.
+        Jobs `before` it have the cells that they get, at their priority; `mates` are as in `Trials`.
         """
-        question = view.snapshot.version, entry.name, *map(words, read), *((one.name, one.priority) for one in before)
+        others = *((one.name, one.priority) for one in before), len(mates)
+        question = view.snapshot.version, entry.name, *map(words, read), *others
         return self._ifs.get(
-            question, self._in_turn(lambda: try_changes(view.snapshot, entry, read, self._judge, before))
+            question,
+            self._in_turn(
+                lambda: try_changes(view.snapshot, entry, read, self._judge, before, mates, self._tried(view))
+            ),
         )
 
     def troubles(self) -> dict[str, str]:
@@ -376,7 +475,10 @@ class Answering:
         try:
             if not has_troubles(self._service):
                 return {}
-            return {one.job.name: one.job.sentence for one in self.view().jobs if one.job.nodes and one.job.sentence}
+            view = self.view()
+            told = today(view.snapshot.at)
+            troubled = (one.job for one in view.jobs if one.job.bad_nodes or one.job.demoted)
+            return {job.name: running_sentence(job.bad_nodes, job.demoted, told) for job in troubled}
         except NotLeadingError:
             return {}
 
@@ -392,6 +494,13 @@ class Answering:
         view = self.view()
         return self._free.get(view.snapshot.version, self._in_turn(lambda: _free_cells(view)))
 
+    def _tried(self, view: View) -> Outcomes:
+        """The outcomes of changes that were tried on the same snapshot: what helps is the same in a trial of it."""
+        snapshot, known = self._outcomes
+        if snapshot is not view.snapshot:
+            self._outcomes = _, known = view.snapshot, {}
+        return known
+
     def _in_turn(self, compute: Callable[[], V]) -> Callable[[], V]:
         """The same, while no other answer is worked out. Forecasts are apart, and are not waited for here."""
 
@@ -402,31 +511,49 @@ class Answering:
         return computed
 
     def _look(self) -> View:
-        snapshot = with_limits(take(self._service), self._limits)
+        objects = self._objects
+        snapshot = take(self._service)
+        snapshot = snapshot if objects is None else with_limits(snapshot, objects.limits)
         judge = self._judge(snapshot)
         with snapshot.lock:
             certificates = {entry.name: judge.certificate(entry) for entry in snapshot.waiting}
         self._foresee(snapshot, certificates)
-        waiting = [
-            waiting_job(
-                snapshot, entry, found := certificates[entry.name], _start(found, self._soon(snapshot, entry, found))
-            )
-            for entry in snapshot.waiting
-        ]
-        self._preempted.learn(snapshot.ends)
-        preempted = self._preempted.latest(snapshot.at)
-        jobs = tuple(with_preempted([*waiting, *running_jobs(snapshot)], preempted, snapshot.at))
-        named = _named(jobs)
-        namespaces = {name: one.namespace for name, one in named.items()}
+        self._ended.look(snapshot)
+        news, gone = self._ended.news(snapshot.at), self._ended.preempted(snapshot.at)
+        jobs = tuple(with_ended(self._jobs(snapshot, certificates), news, gone))
+        named = index([(one, (*one.job.pods, *one.groups, *one.parts)) for one in jobs])
+        namespaces = {name: one.job.namespace for name, one in named.items()}
         return View(snapshot, judge, jobs, certificates, named, namespaces)
 
-    def _why(self, view: View, listed: ListedJob) -> Why:
-        name = listed.job.name
-        entry = view.snapshot.find(name) if name in view.certificates else None
+    def _jobs(self, snapshot: Snapshot, certificates: Mapping[str, Certificate]) -> list[ListedJob]:
+        """All jobs in their order; those without pods stand after those that wait."""
+        waiting, others = list[ListedJob](), list[ListedJob]()
+        for parts in parts_in(snapshot):
+            seen = None if self._objects is None else next(map(self._objects.object_of, parts.owners), None)
+            if parts.waiting:
+                entry = parts.waiting[0]
+                found = certificates[entry.name]
+                when = _start(found, self._soon(snapshot, entry, found))
+                waiting.append(listed(snapshot, parts, found, when, seen))
+            else:
+                others.append(listed(snapshot, parts, seen=seen))
+        known = {one.name for one in (*waiting, *others)}
+        outside = () if self._objects is None else self._objects.outside()
+        held, podless = list[ListedJob](), list[ListedJob]()
+        for seen in outside:
+            if str(seen.job.ref) not in known:
+                (podless if seen.wait is None else held).append(without_pods(seen))
+        left, apart = with_held([*waiting, *others], held)
+        first = sum(bool(one.waiting) for one in left)
+        return [*left[:first], *podless, *apart, *left[first:]]
+
+    def _why(
+        self, view: View, listed: ListedJob, entry: WaitingEntry | None, mates: Sequence[WaitingEntry] = ()
+    ) -> Why:
         if entry is None:
-            return Why(job=listed.job)
+            return Why(job=listed.job, certificate=None if listed.waiting else listed.certificate)
         with self._turn:
-            found = _with_unblocks(view.snapshot, entry, view.certificates[name])
+            found = _with_unblocks(view.snapshot, entry, view.certificates[entry.name], mates, self._tried(view))
         when = self._soon(view.snapshot, entry, found)
         if when is None and self._forecaster is not None:
             when = self._forecast_one(self._forecaster, view.snapshot, entry)
@@ -491,13 +618,19 @@ def _read(
     return read_changes(view.snapshot, entry, changes, lambda known: is_shown(view.namespaces.get(known, "")))
 
 
-def _with_unblocks(snapshot: Snapshot, entry: WaitingEntry, found: Certificate) -> Certificate:
+def _with_unblocks(
+    snapshot: Snapshot,
+    entry: WaitingEntry,
+    found: Certificate,
+    mates: Sequence[WaitingEntry] = (),
+    known: Outcomes | None = None,
+) -> Certificate:
     """With what would help; nothing where only Kubernetes' rules are in the way once others have left, as the core does
     not know these.
     """
     if found.rules.startswith(NOBODY_HELPS):
         return replace(found, untried=OF_KUBERNETES)
-    return replace(found, unblock=unblocks_of(snapshot, entry))
+    return replace(found, unblock=unblocks_of(snapshot, entry, mates, known))
 
 
 def _causes(found: Certificate) -> Causes:
@@ -511,23 +644,6 @@ def _start(found: Certificate, when: When | None) -> When | None:
     if when is not None and when.kind == "unknown" and found.cause in _UNTIMED:
         return replace(when, because=_UNTIMED[found.cause])
     return when
-
-
-def _named(jobs: Sequence[ListedJob]) -> dict[str, ListedJob]:
-    """Each job by all of its names. Names of jobs come before those of groups and pods; the first such job counts.
-
-    A job of a queue may be called without its kind, or as the gang that its pods are.
-    """
-    found: dict[str, ListedJob] = {}
-    for one in reversed(jobs):
-        if one.job.name.count("/") == KIND_NAMESPACE_NAME:
-            bare = one.job.name.partition("/")[2]
-            found |= {bare: one, f"podgroup/{bare}": one}
-    for one in reversed(jobs):
-        found.update(dict.fromkeys((*one.job.pods, *one.groups), one))
-    for one in reversed(jobs):
-        found[one.job.name] = one
-    return found
 
 
 def _nodes(view: View, *, is_bad: bool) -> list[NodeView]:

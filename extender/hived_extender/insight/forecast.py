@@ -19,7 +19,7 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 import msgspec
 import numpy as np
@@ -32,8 +32,8 @@ from hived.scenario import Scenario, nodes_of, pods_of
 from hived.values.errors import HivedError, UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, Rules, VirtualClusterSpec
 from hived_extender.api.waiting import When
+from hived_extender.insight.ended import EndedJobs
 from hived_extender.insight.forward import Play, Runner, Scene, Waiter, scene_of
-from hived_extender.insight.listing import PreemptedJobs
 from hived_extender.insight.past import LEAST_ENDS, Corrector, Curves, Past, Raw
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
 from hived_extender.insight.store import Store
@@ -104,8 +104,8 @@ def _may_come_first(scene: Scene, number: int, other: int, *, is_alone: bool, is
 
     Later ones of its own kind come after it. Jobs that it may evict do not keep cells from it by better rules. By the
     reference's rules guaranteed ones may, as it looks at one placement only (rule 18.5); opportunistic ones have no
-    part in this placement, unless the job could not use some nodes even if they were empty. All may where nobody counts
-    on evictions, and the job has to find a place that `is_free`.
+    part in this placement, unless the job could not use some nodes even if they were empty. All may where the job has
+    to find a place that `is_free`, without evictions.
     """
     waiter, rival = scene.waiters[number], scene.waiters[other]
     if other == number or (rival.kind == waiter.kind and other > number):
@@ -161,7 +161,7 @@ MOST_BOUNDS = 50
 """Jobs of a list for which a bound is worked out; others may be estimated."""
 
 STAYING = (
-    "others have to leave first, and nobody knows when they do: "
+    "others have to leave first, and it is not known when they do: "
     "a disruption budget, an error or a bad node may keep them"
 )
 
@@ -238,7 +238,7 @@ def play(
 
 
 def _has_limits(scene: Scene, number: int, raw: Raw) -> bool:
-    """Has anybody declared a limit that may bound this job's wait?"""
+    """Has any running job declared a limit that may bound this job's wait?"""
     vc = scene.waiters[number].entry.vc
     is_any = scene.waiters[number].is_opportunistic or raw.reserved_s is not None
     return any(runner.left_s is not None and (is_any or runner.vc == vc) for runner in scene.runners)
@@ -333,10 +333,10 @@ class Forecaster:
     own, which has the past as it was when the process was made. So a question waits for no other one.
     """
 
-    def __init__(self, service: Service, store: Store | None = None, preempted: PreemptedJobs | None = None) -> None:
-        """Without a store everything is forgotten at the end of the process. `preempted` learns from each look too."""
+    def __init__(self, service: Service, store: Store | None = None, ended: EndedJobs | None = None) -> None:
+        """Without a store everything is forgotten at the end of the process. `ended` learns from each look too."""
         self._service, self._store = service, store
-        self._preempted = preempted or PreemptedJobs()
+        self._ended = ended or EndedJobs()
         self._lock = threading.RLock()  # of the past and the last list; not held during a play
         self._playing = threading.Lock()  # one list at a time; taken before the other one
         self._past: Past | None = None
@@ -351,10 +351,12 @@ class Forecaster:
         self._thread.start()
 
     def stop(self) -> None:
-        """Learn nothing any more."""
+        """Learn nothing any more. The ledger notes the jobs that run now, for the next process."""
         self._is_stopping.set()
         if self._thread.ident is not None:
             self._thread.join()
+            with suppress(HivedError):
+                self._ended.look(take(self._service))
 
     def of(self, snapshot: Snapshot, entry: WaitingEntry) -> When:
         """When a waiting job of the snapshot starts; see `forecast_of`. The forecast of all is used if there is one."""
@@ -375,13 +377,12 @@ class Forecaster:
     def left_s(self, vc: str, leaves: int, ran_s: float) -> tuple[float, float] | None:
         """How many seconds more a job runs that has had so many leaf cells for `ran_s`: median and 90th percentile.
 
-        None if too few jobs of its virtual cluster have ended. To be asked while this replica leads. Cost O(log n).
+        None if too few jobs of its virtual cluster have ended, or before the first look of a term. Takes no lock: it is
+        asked with that of the service. Cost O(log n).
         """
-        with self._lock:
-            if self._curves is None:  # before the first look of a term
-                self._curves = self._known().durations.at(())
-            curve = self._curves.of(vc, leaves)
-            return None if curve is None else (curve.remaining(ran_s, MEDIAN), curve.remaining(ran_s, LATE))
+        curves = self._curves
+        curve = None if curves is None else curves.of(vc, leaves)
+        return None if curve is None else (curve.remaining(ran_s, MEDIAN), curve.remaining(ran_s, LATE))
 
     def look(self) -> None:
         """Learn from the service as it is now, if this replica leads, and note forecasts to be judged later."""
@@ -390,10 +391,10 @@ class Forecaster:
                 self._past = self._curves = None  # another replica writes the file now
                 if self._store is not None:
                     self._store.release()
-            self._preempted.forget()
+            self._ended.forget()
             return
         snapshot = take(self._service)
-        self._preempted.learn(snapshot.ends)
+        self._ended.look(snapshot)
         scene = scene_of(snapshot)
         with self._lock:
             past = self._known()

@@ -1,10 +1,10 @@
 """Free cells by level: how many whole cells of each level a virtual cluster could give to guaranteed jobs at once.
 
-Jobs ask for pods, and the core finds cells for them. Here nobody is asked for: cells are counted, level by level, in
+Jobs ask for pods, and the core finds cells for them. Here no job is asked about: cells are counted, level by level, in
 sweeps of whole arrays. Below a preassigned cell that is bound already, a cell is free if its hardware is good and no
 guaranteed job is on it. Preassigned cells without hardware get free physical cells, so that most cells of the level are
 good; no level is split more often than VC safety leaves it to spare (rules 4.3, 7.7). Opportunistic jobs leave for
-guaranteed ones, and are in nobody's way.
+guaranteed ones, and are in the way of none.
 
 Levels above the node say how many racks, for example, could be given as a whole to jobs that ask for one with
 `withinCell` (rule 18.10). Under better rules (rules 18) the counts are exact: no job for as many cells waits. The

@@ -11,8 +11,9 @@ outside the lock but for a copy of the cells, and for short looks at pods that w
 if the state has changed since the last sample. A replica that does not lead samples nothing, and its metrics show no
 earlier sample; one that begins to lead takes in whatever a former leader has written to the file.
 
-Waiting pods are counted by virtual cluster and cause. The cause of a refusal is that of the last certificate that was
-told for the pod. A pod that was not refused has the cause that its own state, or its gang's, shows.
+Waiting pods are counted by virtual cluster and cause, and pods that jobs in queues will have apart. The cause of a
+refusal is that of the last certificate that was told for the pod. A pod that was not refused has the cause that its own
+state, or its gang's, shows.
 """
 
 import logging
@@ -36,7 +37,7 @@ from hived.life.victims import victims_of
 from hived.values.errors import HivedError, UserError
 from hived.values.specs import PodRequest, Rules
 from hived_extender.api.past import History, Series
-from hived_extender.api.waiting import CauseName, FreeCells
+from hived_extender.api.waiting import CauseName, FreeCells, leaf_rows
 from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.store import Store
 from hived_extender.kube.clocks import CLOCK, wall_s
@@ -61,6 +62,7 @@ LABELS: dict[str, tuple[str, ...]] = {
     "leaf_cells_borrowed": ("vc",),
     "free_cells": ("vc", "chain", "level"),
     "waiting_pods": ("vc", "cause"),
+    "queued_pods": ("vc",),
     "started_pods": ("vc",),
     "start_delay_seconds": ("vc",),
     "preempted_pods": ("vc",),
@@ -407,10 +409,20 @@ EVERY_S = 15.0
 
 
 class Sampler:
-    """Takes samples of a service, one after the other. `now` has seconds since 1970."""
+    """Takes samples of a service, one after the other. `now` has seconds since 1970.
 
-    def __init__(self, service: Service, history: HistoryRings, *, now: Callable[[], float] = wall_s) -> None:
-        self._service, self._history, self._now = service, history, now
+    `queued` counts by virtual cluster the pods that jobs which wait in queues will have.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        history: HistoryRings,
+        *,
+        now: Callable[[], float] = wall_s,
+        queued: Callable[[], Mapping[str, int]] = dict,
+    ) -> None:
+        self._service, self._history, self._now, self._queued = service, history, now, queued
         self._sampled = Sampled()
         self._seen = ""
         self._cells: Counter[Key] = Counter()
@@ -453,6 +465,8 @@ class Sampler:
         sample: Counter[Key] = Counter(self._cells)
         for (vc, cause), count in waiting.items():
             sample["waiting_pods", vc, cause] = count
+        for vc, count in self._queued().items():
+            sample["queued_pods", vc] = count
         self._add_tallies(sample)
         self._history.record(self._now(), sample)
         self._sampled = Sampled(free_cells=self._free, waiting_pods=dict(waiting))
@@ -476,11 +490,11 @@ class Sampler:
         free: Counter[tuple[str, str, str]] = Counter()
         for row in rows:
             free[row.vc, row.chain, row.level] += row.free
-            if row.leaves == 1 and row.level == topology.chains[topology.chain_index[row.chain]].types[0]:
-                found["leaf_cells_promised", row.vc] += row.promised
-                found["leaf_cells_used", row.vc] += row.in_use
-                found["leaf_cells_short", row.vc] += row.bad
-                found["leaf_cells_borrowed", row.vc] += row.borrowed
+        for row in leaf_rows(rows):
+            found["leaf_cells_promised", row.vc] += row.promised
+            found["leaf_cells_used", row.vc] += row.in_use
+            found["leaf_cells_short", row.vc] += row.bad
+            found["leaf_cells_borrowed", row.vc] += row.borrowed
         for key, count in free.items():
             found["free_cells", *key] = count
         for forest in topology.forests:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 
 from msgspec.structs import replace
 
@@ -13,9 +14,10 @@ from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodSpec
 from hived.why.explaining import explain_wait
 from hived.why.relaxing import Emptied
-from hived_extender.api.waiting import BadNode, CauseName, Certificate
+from hived_extender.api.waiting import TAKEN_BACK, BadNode, CauseName, Certificate
 from hived_extender.insight.forward import may_have
-from hived_extender.insight.snapshot import Snapshot, WaitingEntry
+from hived_extender.insight.snapshot import Snapshot, WaitingEntry, own_pods
+from hived_extender.jobs.job import JobName
 from hived_extender.jobs.quotas.usage import TOO_LARGE
 from hived_extender.machine.certificates import (
     NOBODY_HELPS,
@@ -48,19 +50,25 @@ class SnapshotFacts:
         self._snapshot = snapshot
 
     def of_group(self, name: str) -> GroupFacts | None:
-        """A group that has cells."""
+        """A group that has cells; its job is the object that made all of its pods, if there is one."""
         known = self._snapshot.running.get(name)
         if known is None:
             entry = self._snapshot.find(name)
-            return None if entry is None else GroupFacts(entry.name, entry.namespace, is_waiting=True)
+            return (
+                None if entry is None else GroupFacts(_named(entry.name, entry.owner), entry.namespace, is_waiting=True)
+            )
         declared_s = known.job_ends_s if known.ends_s is None else known.ends_s
         ends_s = known.leaves_s if known.is_leaving else declared_s
-        return GroupFacts(known.job, known.namespace, known.started_s, ends_s, known.is_leaving)
+        return GroupFacts(_named(known.job, known.owner), known.namespace, known.started_s, ends_s, known.is_leaving)
 
     def of_node(self, name: str) -> BadNode:
         """A node that cannot be used; one that is healthy has lost devices."""
         reason, since_s = self._snapshot.bad.get(name, (SHORT, None))
         return BadNode(name, reason, rfc3339(since_s))
+
+
+def _named(part: str, owner: JobName | None) -> str:
+    return part if owner is None else str(owner)
 
 
 class Judge:
@@ -93,8 +101,21 @@ class Judge:
             found = self._judge(entry)
             if is_shared:
                 self._known[shape] = found
-        found = replace(found, reason=found.reason or entry.reason)
+        found = self._without_own(replace(found, reason=found.reason or entry.reason), entry)
         return with_sentence(found, self._snapshot.at, entry.namespace) if is_derived(found) else found
+
+    def _without_own(self, found: Certificate, entry: WaitingEntry) -> Certificate:
+        """The certificate without the pods of the job itself, which are counted instead."""
+        own = self._own_pods.get(entry.object, {})
+        if not own or found.cause in TAKEN_BACK:
+            return found
+        holders = [one for one in found.holders if one.group not in own and one.group != str(entry.object)]
+        more = max(0, found.more_holders - (len(own) - len(found.holders) + len(holders)))
+        return replace(found, holders=holders, more_holders=more, own_pods=sum(own.values()))
+
+    @cached_property
+    def _own_pods(self) -> dict[JobName | None, dict[str, int]]:
+        return own_pods(self._snapshot)
 
     def _reserves(self, entry: WaitingEntry) -> bool:
         return any(request.spec.group.name in self._snapshot.state.groups for request in entry.requests)

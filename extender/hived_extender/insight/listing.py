@@ -1,236 +1,430 @@
-"""Jobs and nodes of a snapshot, as lists for people; and jobs that were preempted lately.
+"""Jobs and nodes of a snapshot, as lists for people. Jobs that have ended are those of `ended`."""
 
-The service says which pods had to leave. They are put together as jobs, with the time and the job that they left for,
-so that their owners find out after the pods are gone. They are kept for a day, and in the file of the history where
-there is one. A job that waits or runs again keeps the news for as long.
-"""
-
-import threading
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
-from msgspec import Meta
 from msgspec.structs import replace
 
 from hived.cells.state import CellState, Group, GroupState
 from hived.cells.topology import NO_CELL, LongArray
 from hived.scenario import nodes_of
 from hived.values.specs import PodRequest
-from hived_extender.api.waiting import BadNode, Certificate, Job, LeafCounts, NodeView, Preempted, When
-from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
-from hived_extender.insight.store import Seconds, Store
-from hived_extender.machine.certificates import asks_of, counted, preempted_sentence, rfc3339, running_sentence, today
-from hived_extender.machine.counts import PodEnd
+from hived_extender.api.names import GANG, is_full
+from hived_extender.api.waiting import (
+    FOR_JOBS,
+    MASKED,
+    BadNode,
+    CauseName,
+    Certificate,
+    Job,
+    JobState,
+    LeafCounts,
+    NodeView,
+    PodCounts,
+    PodView,
+    Preempted,
+    When,
+)
+from hived_extender.insight.snapshot import ClearedPod, RunningFacts, Snapshot, WaitingEntry
+from hived_extender.jobs.job import Job as JobObject
+from hived_extender.jobs.job import JobName, PodTally
+from hived_extender.jobs.job import JobState as Phase
+from hived_extender.jobs.kinds.marks import KUEUE_QUEUE, user_said
+from hived_extender.jobs.needs import SeenJob
+from hived_extender.machine.certificates import asks_of, rfc3339, running_sentence, today
 from hived_extender.machine.devices.keeper import SHORT
 
-KEPT_S = 86_400.0
-MOST = 500
-"""Jobs that are kept, the latest ones."""
+NO_CELLS = "no cells"
 
-MOST_PODS = 256
-"""Pods of a job that are kept by name."""
+SUSPENDED = "it is suspended, by its owner or by hived hold, and in no queue: hived release {name} starts it"
 
-TOGETHER_S = 600.0
-"""Pods of a job that leave within so many seconds leave together."""
+OF_KUEUE = "it is suspended, and in a queue of Kueue, which resumes it"
 
-_TABLE = "CREATE TABLE IF NOT EXISTS preempted (job TEXT PRIMARY KEY, at_s REAL NOT NULL, body BLOB NOT NULL)"
-_PUT = "INSERT OR REPLACE INTO preempted (job, at_s, body) VALUES (?, ?, ?)"
-_READ = "SELECT at_s, body FROM preempted ORDER BY at_s, job"
-_DROP = "DELETE FROM preempted WHERE at_s < ?"
-_MOST_BODY = 1 << 20
+NO_PODS = "its controller has made no pods of it yet"
 
-_Row = tuple[Seconds, Annotated[bytes, Meta(max_length=_MOST_BODY)]]
+FAILED_PODS = "its pods have failed: its controller makes new ones, later after each failure"
+
+NOT_PLACED = "its pods ask for no cells of hived, which does not place them"
+
+OF_KUBE_SCHEDULER = "kube-scheduler places it, without hived"
+
+OF_ANOTHER = "its pods are of scheduler {name}, and hived does not place them"
+
+_PODLESS: Mapping[Phase, tuple[JobState, CauseName | Literal[""]]] = {
+    Phase.HELD: ("Held", "order"),
+    Phase.LEAVING: ("Leaving", ""),
+    Phase.RESUMED: ("Waiting", "incomplete"),
+}
+"""A job without pods, by the state of its object."""
 
 
-class PreemptedJob(msgspec.Struct, frozen=True):
-    """A job of which all or some pods had to leave, from `at_s` on, for the job `by`; "" if unknown.
+class JobParts(msgspec.Struct):
+    """A job in a snapshot: what of it waits, the groups that have cells, and pods without cells.
 
-    Moments are in seconds since 1970. `leaves` and `pods` are those that have left.
+    `parts` are the names of what starts together: itself, its gangs, its affinity groups, or its pods. `owners` are the
+    job objects of its pods: one, unless they are plain pods, or a gang that several objects share.
     """
 
-    job: str
-    namespace: str
-    user: str
-    vc: str
-    priority: int
-    leaves: int
-    pods: tuple[str, ...]
-    at_s: Seconds
-    by: str = ""
-    by_namespace: str = ""
-
-
-class PreemptedJobs:
-    """The jobs that were preempted lately, by name. Thread-safe."""
-
-    def __init__(self, store: Store | None = None) -> None:
-        """Without a store everything is forgotten at the end of the process."""
-        self._store = store
-        self._lock = threading.Lock()
-        self._jobs: dict[str, PreemptedJob] | None = None  # by name, the latest one last
-        self._learned = 0
-        if store is not None:
-            store.define(_TABLE)
-
-    def learn(self, ends: Sequence[PodEnd]) -> None:
-        """The pods that were preempted lately, of a service that leads; earlier ones may be among them."""
-        with self._lock:
-            jobs = self._known()
-            changed: dict[str, None] = {}
-            for one in ends:
-                if one.number > self._learned and one.is_preempted:
-                    self._learned = one.number
-                    jobs[one.job] = _with(jobs.pop(one.job, None), one)
-                    changed[one.job] = None
-            if self._store is not None and changed:
-                rows = [(jobs[job].job, jobs[job].at_s, msgspec.msgpack.encode(jobs[job])) for job in changed]
-                self._store.write(_PUT, rows)
-                self._store.write(_DROP, [(max(one.at_s for one in jobs.values()) - KEPT_S,)])
-            while len(jobs) > MOST:
-                del jobs[next(iter(jobs))]
-
-    def latest(self, at_s: float) -> list[PreemptedJob]:
-        """The jobs that were preempted within KEPT_S before `at_s`, the latest one first."""
-        with self._lock:
-            return [one for one in reversed(self._known().values()) if one.at_s >= at_s - KEPT_S]
-
-    def forget(self) -> None:
-        """Another replica leads, and writes the file: it is read anew when this one leads again."""
-        with self._lock:
-            self._jobs, self._learned = None, 0
-
-    def _known(self) -> dict[str, PreemptedJob]:
-        if self._jobs is None:
-            rows = [] if self._store is None else self._store.read(_READ, _Row)
-            self._jobs = {one.job: one for one in _read(body for _, body in rows[-MOST:])}
-        return self._jobs
-
-
-def _with(known: PreemptedJob | None, one: PodEnd) -> PreemptedJob:
-    """A job with a pod that had to leave; not with those that left long before."""
-    if known is None or one.ended_s - known.at_s > TOGETHER_S:
-        return PreemptedJob(
-            one.job, one.namespace, one.user, one.vc, one.priority, one.leaves, (one.pod,), one.ended_s, one.by,
-            one.by_namespace,
-        )  # fmt: skip
-    if one.pod in known.pods:
-        return known
-    pods = (*known.pods, one.pod)[:MOST_PODS]
-    return replace(known, leaves=known.leaves + one.leaves, pods=pods)
-
-
-def _read(bodies: Iterable[bytes]) -> Iterable[PreemptedJob]:
-    """Rows that another program wrote, and that are no rows of ours, are skipped."""
-    for body in bodies:
-        try:
-            yield msgspec.msgpack.decode(body, type=PreemptedJob)
-        except msgspec.DecodeError:
-            continue
-
-
-JobState = Literal["Waiting", "Preempting", "Starting", "Running", "Leaving", "Preempted"]
+    name: str
+    owners: tuple[JobName, ...]
+    parts: dict[str, None] = {}
+    waiting: list[WaitingEntry] = []
+    groups: list[str] = []
+    cleared: list[ClearedPod] = []
 
 
 class ListedJob(msgspec.Struct, frozen=True):
-    """A job with the namespace that decides who may see it, and the groups by which the core knows it."""
+    """The row of a job, and what is known of its parts.
+
+    `waiting` are those that wait, in the order in which they are served, and `certificate` says why the first one does.
+    `groups` are the names by which the core knows the job, `parts` all names of its parts; `cleared` its pods without
+    cells, and `labels` those of its object, else of a pod: None if unknown.
+    """
 
     job: Job
-    namespace: str
     groups: tuple[str, ...] = ()
+    parts: tuple[str, ...] = ()
+    waiting: tuple[WaitingEntry, ...] = ()
+    certificate: Certificate | None = None
+    cleared: tuple[ClearedPod, ...] = ()
+    labels: Mapping[str, str] | None = None
+
+    @property
+    def name(self) -> str:
+        """Its full name."""
+        return self.job.name
+
+    @property
+    def queues_as(self) -> dict[str, None]:
+        """The names as which queues may have it: its own, and the gangs of its waiting pods that have our gate."""
+        parts: list[WaitingEntry | ClearedPod] = [*self.waiting, *self.cleared]
+        units = [str(one.unit) for one in parts if one.unit is not None]
+        return dict.fromkeys((self.name, *units))
+
+    def entry_of(self, name: str) -> WaitingEntry | None:
+        """The part that waits and has this name, or a pod of it; of the job itself the first one. None if that runs."""
+        for entry in self.waiting:
+            if name in (entry.name, *entry.pods) or any(name == one.spec.group.name for one in entry.requests):
+                return entry
+        runs = name in self.job.pods or name in self.groups
+        return self.waiting[0] if self.waiting and not runs else None
+
+    def mates_of(self, entry: WaitingEntry, name: str) -> tuple[WaitingEntry, ...]:
+        """The other parts that wait, which start apart from this one; none if the name is that of the part alone."""
+        is_part = name != self.name and name in (
+            entry.name,
+            *entry.pods,
+            *(one.spec.group.name for one in entry.requests),
+        )
+        return () if is_part else tuple(one for one in self.waiting if one is not entry)
 
 
-def waiting_job(snapshot: Snapshot, entry: WaitingEntry, found: Certificate, when: When | None = None) -> ListedJob:
-    """A job that waits, for the cause of its certificate."""
-    groups = tuple(request.spec.group.name for request in entry.requests)
+def parts_in(snapshot: Snapshot) -> list[JobParts]:
+    """All jobs: those of which something waits, in the order in which they are served, then others by name.
+
+    A job object is one job, with all of its gangs and pods (rule 24.14). A gang that is all there is of an object that
+    hived does not follow keeps its own name. Cost O(groups + pods).
+    """
+    waiting = [(entry.gang or entry.name, entry) for entry in snapshot.waiting]
+    running = [(snapshot.running[name].job, name) for name in sorted(snapshot.running) if name in snapshot.state.groups]
+    owners: dict[str, dict[JobName | None, None]] = {}
+    wholes: dict[JobName, dict[str, None]] = {}
+    told: list[tuple[str, WaitingEntry | RunningFacts | ClearedPod]] = [
+        *waiting,
+        *((name, snapshot.running[group]) for name, group in running if snapshot.running[group].pods),
+        *((one.job, one) for one in snapshot.cleared),
+    ]
+    for part, one in told:
+        owners.setdefault(part, {})[one.owner] = None
+        if one.whole is not None:
+            wholes.setdefault(one.whole, {})[part] = None
+    whole_of = {part: (whole, len(parts) > 1) for whole, parts in wholes.items() for part in parts}
+    found: dict[str, JobParts] = {}
+
+    def job_of(part: str) -> JobParts:
+        known = dict(owners.get(part, {}))
+        whole, is_one_of_several = whole_of.get(part, (None, False))
+        if whole is not None and [*known] == [None]:
+            known = {whole: None}
+        is_object = len(known) == 1 and (is_one_of_several or owners.get(part) == known)
+        first = next(iter(known), None)
+        name = part if not is_object or first is None else str(first)
+        job = found.setdefault(name, JobParts(name, tuple(one for one in known if one is not None)))
+        job.parts[part] = None
+        return job
+
+    for name, entry in waiting:
+        job_of(name).waiting.append(entry)
+    first = len(found)
+    for name, group in running:
+        if snapshot.running[group].pods or not job_of(name).waiting:
+            job_of(name).groups.append(group)
+    for pod in snapshot.cleared:
+        job_of(pod.job).cleared.append(pod)
+    jobs = list(found.values())
+    return [*jobs[:first], *sorted(jobs[first:], key=lambda job: job.name)]
+
+
+def listed(
+    snapshot: Snapshot,
+    parts: JobParts,
+    found: Certificate | None = None,
+    when: When | None = None,
+    seen: SeenJob | None = None,
+) -> ListedJob:
+    """The row of a job; `found` says why the first part of it waits, and `seen` is its object."""
     state = snapshot.state
-    reserved = [state.groups[name] for name in groups if name in state.groups]
-    is_preempting = any(group.state is GroupState.PREEMPTING for group in reserved)
+    facts, held = [snapshot.running[name] for name in parts.groups], [state.groups[name] for name in parts.groups]
+    known: list[WaitingEntry | RunningFacts | ClearedPod] = [*parts.waiting, *facts, *parts.cleared]
+    pods = [pod for one in known for pod in one.pods]
+    made_by = "" if seen is None or seen.job.made_by is None else str(seen.job.made_by)
+    own = *parts.parts, *map(str, parts.owners)
+    names = *own, *([made_by] if made_by else [])
+    shown = {parts.name, *pods}
+    aliases = [name for name in dict.fromkeys(names) if name not in shown]
+    asked = tuple(request.spec.group.name for entry in parts.waiting for request in entry.requests)
+    reserved = [state.groups[name] for name in asked if name in state.groups]
     job = Job(
-        name=entry.name,
-        state="Preempting" if is_preempting else "Waiting",
-        namespace=entry.namespace,
-        user=entry.user,
-        vc=entry.vc,
-        priority=entry.priority,
+        name=parts.name,
+        state="Running",
+        namespace=known[0].namespace,
+        user=next((one.user for one in known if one.user), "") or _user(seen),
+        pods=pods,
+        nodes=_nodes(snapshot, [*reserved, *held], parts.cleared),
+        bad_nodes=_bad_nodes(snapshot, held),
+        demoted=next((one.lost_guarantee for one in facts if one.lost_guarantee), ""),
+        api_version="" if seen is None else seen.job.ref.api_version,
+        aliases=aliases,
+        is_elastic=parts.name not in parts.parts and shown.issuperset(own),
+        made_by=made_by,
+        counts=_counts(parts, facts, seen),
+    )
+    if parts.waiting and found is not None:
+        is_preempting = any(group.state is GroupState.PREEMPTING for group in reserved)
+        job = _waits(replace(job, state="Preempting" if is_preempting else "Waiting"), parts.waiting, found, when)
+    elif held:
+        job = _runs(job, snapshot, facts, held)
+    else:
+        job = _without_cells(job, parts.cleared)
+        if seen is not None and seen.job.state is Phase.HELD:  # DLRover keeps the master of one that is suspended
+            job = replace(job, state="Held", cause="order", sentence=_podless_sentence(seen.job), when=None)
+    return ListedJob(
+        job, (*parts.groups, *asked), names, tuple(parts.waiting), found, tuple(parts.cleared), _labels(known, seen)
+    )
+
+
+def _user(seen: SeenJob | None) -> str:
+    """The user that a job object names."""
+    return "" if seen is None else user_said(seen.job.labels, seen.job.annotations)
+
+
+def _labels(known: Sequence[WaitingEntry | RunningFacts | ClearedPod], seen: SeenJob | None) -> Mapping[str, str]:
+    """The labels of a job: those of its object, else of its first pod."""
+    return known[0].labels if seen is None else seen.job.labels
+
+
+def _waits(job: Job, waiting: Sequence[WaitingEntry], found: Certificate, when: When | None) -> Job:
+    """The row of a job of which something waits."""
+    return replace(
+        job,
+        vc=waiting[0].vc,
+        priority=waiting[0].priority,
         asks=found.asks,
-        pods=list(entry.pods),
-        nodes=_nodes(snapshot, reserved),
-        since="" if entry.created_s == float("inf") else rfc3339(entry.created_s),
+        since=_moment(min(entry.created_s for entry in waiting)),
         cause=found.cause,
         sentence=found.sentence,
         when=when,
     )
-    return ListedJob(job, entry.namespace, groups)
 
 
-def running_jobs(snapshot: Snapshot) -> list[ListedJob]:
-    """The jobs that have cells, by name; the groups of one gang are one job. Cost O(groups + pods)."""
-    by_job: dict[str, list[str]] = {}
-    waiting = {entry.name for entry in snapshot.waiting}
-    for group in sorted(snapshot.running):
-        facts = snapshot.running[group]
-        if group in snapshot.state.groups and (facts.pods or facts.job not in waiting):
-            by_job.setdefault(facts.job, []).append(group)
-    return [_running(snapshot, job, groups) for job, groups in sorted(by_job.items())]
-
-
-def with_preempted(jobs: Sequence[ListedJob], preempted: Sequence[PreemptedJob], at_s: float) -> list[ListedJob]:
-    """The jobs with the news that they were preempted, and after them the preempted ones that are gone."""
-    left = {one.job: one for one in preempted}
-    found = []
-    for one in jobs:
-        news = left.pop(one.job.name, None)
-        job = one.job if news is None else replace(one.job, preempted=_told(news))
-        found.append(ListedJob(job, one.namespace, one.groups))
-    return [*found, *(_gone(gone, at_s) for gone in left.values())]
-
-
-def _gone(one: PreemptedJob, at_s: float) -> ListedJob:
-    told = _told(one)
-    job = Job(
-        name=one.job,
-        state="Preempted",
-        namespace=one.namespace,
-        user=one.user,
-        vc=one.vc,
-        priority=one.priority,
-        asks=counted(one.leaves, "leaf cell"),
-        pods=list(one.pods),
-        since=told.at,
-        sentence=preempted_sentence(told, today(at_s), one.namespace),
-        preempted=told,
-    )
-    return ListedJob(job, one.namespace)
-
-
-def _told(one: PreemptedJob) -> Preempted:
-    return Preempted(at=rfc3339(one.at_s), by=one.by, namespace=one.by_namespace)
-
-
-def _running(snapshot: Snapshot, name: str, groups: Sequence[str]) -> ListedJob:
-    facts = [snapshot.running[group] for group in groups]
-    held = [snapshot.state.groups[group] for group in groups]
-    requests = [pod for group in held for pod in group.holders if pod is not None]
-    chain = _leaf_type(snapshot, held)
+def _runs(job: Job, snapshot: Snapshot, facts: Sequence[RunningFacts], held: Sequence[Group]) -> Job:
+    """The row of a job that has its cells."""
+    requests = _one_of_each_group([pod for group in held for pod in group.holders if pod is not None])
     starts = [one.started_s for one in facts if one.started_s is not None]
-    job = Job(
-        name=name,
+    return replace(
+        job,
         state=_state(facts),
-        namespace=facts[0].namespace,
-        user=next((one.user for one in facts if one.user), ""),
         vc=held[0].spec.virtual_cluster,
         priority=held[0].priority,
-        asks=asks_of(_one_of_each_group(requests), chain) if requests else "",
-        pods=[pod for one in facts for pod in one.pods],
-        nodes=_nodes(snapshot, held),
         since=rfc3339(min(starts, default=None)),
+        asks=asks_of(requests, _leaf_type(snapshot, held), is_gang=not job.is_elastic) if requests else "",
+        sentence=running_sentence(job.bad_nodes, job.demoted, today(snapshot.at)),
     )
-    bad = _bad_nodes(snapshot, held)
-    lost = next((one.lost_guarantee for one in facts if one.lost_guarantee), "")
-    job = replace(job, bad_nodes=bad, demoted=lost, sentence=running_sentence(bad, lost, today(snapshot.at)))
-    return ListedJob(job, facts[0].namespace, tuple(groups))
+
+
+def _without_cells(job: Job, pods: Sequence[ClearedPod]) -> Job:
+    """The row of a job none of whose pods has cells, or waits for some."""
+    states = {one.view.state for one in pods}
+    state = next((each for each in _LEAST_FIRST if each in states), "Leaving")
+    waiting = [one for one in pods if one.view.state == "Waiting"]
+    starts = [one.view.since for one in pods if one.view.since]
+    return replace(
+        job,
+        state=state,
+        vc=pods[0].vc,
+        priority=pods[0].priority,
+        asks=NO_CELLS,
+        since=_moment(min(one.created_s for one in pods)) if waiting or not starts else min(starts),
+        cause="kubernetes" if waiting else "",
+        when=When(kind="unknown", because=OF_KUBE_SCHEDULER) if waiting else None,
+        sentence=waiting[0].reason if waiting else "",
+    )
+
+
+_LEAST_FIRST: Sequence[Literal["Waiting", "Starting", "Running"]] = ("Waiting", "Starting", "Running")
+"""States of pods, one of which is enough for its job to have it, the first one first."""
+
+
+def _moment(at_s: float) -> str:
+    """A moment that may not be known, and is infinite then."""
+    return "" if at_s == math.inf else rfc3339(at_s)
+
+
+def members_of(snapshot: Snapshot, listed: ListedJob) -> list[PodView]:
+    """The pods of a job one by one, with their nodes: in the order of its `pods`."""
+    running = [snapshot.running[name] for name in listed.groups if name in snapshot.running]
+    views = {one.name: one for facts in running for one in facts.members}
+    views |= {one.view.name: one.view for one in listed.cleared}
+    return [views.get(name) or PodView(name=name, state="Waiting") for name in listed.job.pods]
+
+
+def _counts(parts: JobParts, facts: Sequence[RunningFacts], seen: SeenJob | None) -> PodCounts:
+    """A pod without cells counts as running once it has a node."""
+    cleared = sum(one.is_running for one in parts.cleared)
+    waiting = sum(len(entry.pods) for entry in parts.waiting) + len(parts.cleared) - cleared
+    running = sum(len(one.pods) for one in facts) + cleared
+    tally = PodTally() if seen is None else seen.job.tally
+    gangs: list[WaitingEntry | RunningFacts] = [*parts.waiting, *facts]
+    least = max((one.wanted for one in gangs), default=0)
+    return PodCounts(
+        wanted=max(tally.wanted or least, tally.done + running + waiting),
+        running=running,
+        waiting=waiting,
+        done=tally.done,
+        failed=tally.failed,
+    )
+
+
+def without_pods(seen: SeenJob) -> ListedJob:
+    """The row of a job object of which no pod is known now, and which no queue has."""
+    job, need = seen.job, seen.need
+    (state, cause), sentence = _PODLESS[job.state], _podless_sentence(job)
+    when = None
+    if (wait := seen.wait) is not None:
+        state, cause = ("Refused", "never") if wait.is_never else ("Held", "order")
+        sentence = wait.sentence
+        when = When(kind="never") if wait.is_never else When(kind="unknown", because=wait.sentence)
+    elif seen.problem:
+        state, cause, sentence = "Refused", "invalid", seen.problem
+    elif not seen.is_ours and not seen.has_cells and not seen.names_us and job.state is Phase.RESUMED:
+        told = OF_ANOTHER.format(name=seen.scheduler) if seen.scheduler else NOT_PLACED
+        state, cause, sentence = "Running", "", told
+    row = Job(
+        name=str(job.ref),
+        state=state,
+        asks="" if seen.is_ours or seen.has_cells else NO_CELLS,
+        namespace=job.ref.namespace,
+        user=user_said(job.labels, job.annotations),
+        since=rfc3339(job.created_s if job.held_s is None or wait is not None else job.held_s),
+        cause=cause,
+        sentence=sentence,
+        when=when or (When(kind="unknown") if cause else None),
+        api_version=job.ref.api_version,
+        aliases=[] if job.made_by is None else [str(job.made_by)],
+        made_by="" if job.made_by is None else str(job.made_by),
+        counts=PodCounts(wanted=job.tally.wanted, done=job.tally.done, failed=job.tally.failed),
+    )
+    if need is not None:
+        asks = asks_of([PodRequest("", "", "", need.spec)], need.spec.leaf_cell_type, is_gang=False)
+        row = replace(row, vc=need.spec.virtual_cluster, priority=need.spec.priority, asks=asks)
+    found = Certificate(sentence=sentence, cause=cause, vc=row.vc, asks=row.asks, reason=sentence) if cause else None
+    if found is not None and cause == "never":
+        found = replace(found, never=True, untried=FOR_JOBS)
+    return ListedJob(row, parts=tuple(row.aliases), certificate=found, labels=job.labels)
+
+
+def _podless_sentence(job: JobObject) -> str:
+    """Why a job object has no pods: "" while they leave."""
+    if job.state is Phase.HELD:
+        return OF_KUEUE if job.labels.get(KUEUE_QUEUE) else SUSPENDED.format(name=job.ref.name)
+    if job.state is Phase.LEAVING:
+        return ""
+    return FAILED_PODS if job.tally.failed else NO_PODS
+
+
+def with_held(jobs: Sequence[ListedJob], held: Sequence[ListedJob]) -> tuple[list[ListedJob], list[ListedJob]]:
+    """The jobs that nothing of `held` is, and those `held`: one of which there are pods has them, once, in their row.
+
+    They are held by their author's word, and not by a queue.
+    """
+    place_of = {name: place for place, one in enumerate(jobs) for name in one.queues_as}
+    found: dict[int | str, ListedJob] = {}
+    for one in held:
+        place = place_of.get(one.name)
+        if place is None:
+            found[one.name] = one
+        elif place not in found:
+            row = jobs[place]
+            told = _held_as(row.job, one.job)
+            parts = *row.parts, *row.queues_as
+            found[place] = replace(row, job=told, parts=parts, waiting=(), certificate=one.certificate)
+    return [one for place, one in enumerate(jobs) if place not in found], list(found.values())
+
+
+def with_queued(listed: Sequence[ListedJob], shown: Sequence[Job], queued: Sequence[Job]) -> list[Job]:
+    """The rows of `listed` jobs, as they are `shown`, with those of queues behind the ones that wait; each job once.
+
+    Pods of a job that waits in a queue are there if they have our gate, or still leave: they are in its row then.
+    """
+    rows = list(zip(listed, shown, strict=True))
+    place_of = {name: place for place, (one, job) in enumerate(rows) if job.name != MASKED for name in one.queues_as}
+    found: dict[int | str, Job] = {}
+    for one in queued:
+        place = place_of.get(one.name)
+        if place is None:
+            found[one.name] = one
+        elif place not in found:
+            row = _held_as(shown[place], one)
+            is_object = is_full(row.name) and not row.name.startswith(GANG)
+            names = [name for name in dict.fromkeys((row.name, *row.aliases)) if name not in (one.name, *row.pods)]
+            found[place] = row if is_object else replace(row, name=one.name, aliases=names)
+    left = [job for place, job in enumerate(shown) if place not in found]
+    waiting = sum(one.state in ("Waiting", "Preempting") for one in left)
+    return [*left[:waiting], *found.values(), *left[waiting:]]
+
+
+def _held_as(job: Job, told: Job) -> Job:
+    """The row of a job's pods, with what is `told` of why it does not start."""
+    return replace(
+        job,
+        state=told.state,
+        user=job.user or told.user,
+        vc=told.vc or job.vc,
+        priority=told.priority if told.vc else job.priority,
+        asks=told.asks or job.asks,
+        since=told.since,
+        cause=told.cause,
+        sentence=told.sentence,
+        when=told.when,
+        preempted=told.preempted or job.preempted,
+        queue=told.queue,
+        place=told.place,
+        aliases=list(dict.fromkeys([*job.aliases, *([told.name] if told.name != job.name else [])])),
+    )
+
+
+def with_ended(jobs: Sequence[ListedJob], news: Mapping[str, Preempted], gone: Sequence[Job]) -> list[ListedJob]:
+    """The jobs with the news that they were preempted, and after them those that were and are `gone`."""
+    found, there = [], set[str]()
+    for one in jobs:
+        names = [name for name in (one.name, *one.parts) if name in news]
+        there.update((one.name, *one.parts))
+        told = max((news[name] for name in names), key=lambda each: each.at, default=None)
+        found.append(one if told is None else replace(one, job=replace(one.job, preempted=told)))
+    return [*found, *(ListedJob(job) for job in gone if job.name not in there)]
 
 
 def _bad_nodes(snapshot: Snapshot, groups: Iterable[Group]) -> list[BadNode]:
@@ -268,10 +462,12 @@ def _leaf_type(snapshot: Snapshot, groups: Iterable[Group]) -> str:
     return ""
 
 
-def _nodes(snapshot: Snapshot, groups: Iterable[Group]) -> list[str]:
+def _nodes(snapshot: Snapshot, groups: Iterable[Group], cleared: Iterable[ClearedPod] = ()) -> list[str]:
+    """The nodes of groups in the order of the configuration, then those of pods without cells alone."""
     state = snapshot.state
     nodes = nodes_of(state, (group.name for group in groups))
-    return [state.topology.node_names[node] for node in np.flatnonzero(nodes).tolist()]
+    found = [state.topology.node_names[node] for node in np.flatnonzero(nodes).tolist()]
+    return list(dict.fromkeys([*found, *sorted({one.view.node for one in cleared if one.view.node})]))
 
 
 def node_views(snapshot: Snapshot, *, is_bad: bool = False) -> list[NodeView]:

@@ -12,16 +12,18 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY
+from hived_extender.api.names import GANG, short_name
 from hived_extender.api.queues import QueuedJob
-from hived_extender.api.waiting import TAKEN_BACK, Certificate, IfResult, Job, Unblock, When, Why
+from hived_extender.api.waiting import FOR_JOBS, TAKEN_BACK, Certificate, IfResult, Job, Unblock, When, Why
 from hived_extender.insight.answering import Answering, View
 from hived_extender.insight.snapshot import WaitingEntry
 from hived_extender.insight.trials import Change, Ends, OtherCluster, Priority, words
 from hived_extender.insight.unblocks import MOST_OF_A_KIND, MOST_SHOWN
-from hived_extender.machine.certificates import rfc3339, short_name
+from hived_extender.jobs.kinds import gangs
+from hived_extender.machine.certificates import counted, listed_with, rfc3339
 from hived_extender.machine.held import Asking
 from hived_extender.queues.answering import Question, QueueAnswers, Seen
-from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn
+from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn, NotYet
 
 TOO_LARGE = "it is larger than the cluster"
 
@@ -110,7 +112,7 @@ def _tried(
     answering: Answering, view: View, question: Question, entry: WaitingEntry, read: Sequence[Change],
     before: Sequence[WaitingEntry] = (),
 ) -> IfResult:  # fmt: skip
-    """Tries a start when it is due, or else ahead of its turn, after jobs that come before it."""
+    """Tries a start at its turn, or before it on borrowed cells, after jobs that come first."""
     found = answering.try_on(view, entry, read, before)
     if not found.starts and question.may_borrow and not any(isinstance(one, Priority) for one in read):
         with suppress(UserError):  # its namespace may have no opportunistic pods
@@ -158,13 +160,35 @@ def _lent_once(queues: QueueAnswers, answering: Answering, question: Question, l
     return found
 
 
+def with_counts(jobs: Sequence[QueuedJob], answering: Answering | None) -> list[QueuedJob]:
+    """The jobs of queues with the counts of their pods, which those that have cells get from the list of all jobs.
+
+    Raises NotLeadingError. Cost: a view, if there is any with cells.
+    """
+    if answering is None or all(one.state not in _WITH_PODS for one in jobs):
+        return list(jobs)
+    named = answering.view().named
+    rows = [(one, named.get(one.name) or named.get(_gang_of(one.name))) for one in jobs]
+    return [
+        one if row is None or one.state not in _WITH_PODS else replace(one, counts=row.job.counts) for one, row in rows
+    ]
+
+
+_WITH_PODS = ("Starting", "Running", "Leaving")
+
+
+def _gang_of(name: str) -> str:
+    """The name in lists of a gang of plain pods, which queues as `Gang/NAMESPACE/NAME`."""
+    return f"{GANG}{name.removeprefix(f'{gangs.KIND}/')}"
+
+
 def job_of(queued: QueuedJob) -> Job:
     """A job of a queue that waits, in a list of all jobs."""
     return Job(
         name=queued.name, state=_waits_as(queued), namespace=queued.namespace, user=queued.user, vc=queued.vc,
         priority=queued.priority, asks=queued.asks, since=rfc3339(queued.since), cause=queued.cause,
         sentence=queued.reason, when=queued.when, queue=queued.queue, place=queued.position,
-        preempted=queued.preempted,
+        preempted=queued.preempted, counts=queued.counts, api_version=queued.api_version,
     )  # fmt: skip
 
 
@@ -181,16 +205,21 @@ def certificate_of(question: Question, live: Certificate | None, lent: Certifica
     job, reason = question.job, question.reason
     if live is None:
         found = Certificate(sentence=job.reason, cause="invalid", vc=job.vc, asks=job.asks, reason=job.reason)
-        return replace(found, cause="never", never=True, untried=TOO_LARGE) if job.cause == "never" else found
+        untried = FOR_JOBS if isinstance(reason, NotYet) else TOO_LARGE
+        return replace(found, cause="never", never=True, untried=untried) if job.cause == "never" else found
     if question.quota:
         live = replace(live, unblock=[one for one in live.unblock if not one.change.startswith("vc=")])
     cause = job.cause or "order"
     only_borrows = _only_borrows(question)
-    if live.never and isinstance(reason, NotItsTurn) and question.may_borrow and not only_borrows:  # only on its own
+    may_yet = isinstance(reason, NotItsTurn) or (lent is not None and not lent.never)
+    if live.never and question.may_borrow and not only_borrows and may_yet:  # it can never run on its own cells
         live = replace(live, never=False, cause=cause, sentence=job.reason)
-    if live.never or cause == "never":
-        return (
-            live if live.never else replace(live, sentence=job.reason, cause=cause, never=True, unblock=[], holders=[])
+    if live.never:
+        return live
+    if cause == "never":
+        untried = FOR_JOBS if isinstance(reason, NotYet) else ""
+        return replace(
+            live, sentence=job.reason, cause=cause, never=True, unblock=[], holders=[], more_holders=0, untried=untried
         )
     is_turn = isinstance(reason, NotItsTurn) and cause != "quota"
     is_for_cells = isinstance(reason, NoHardware) or (
@@ -234,11 +263,28 @@ def _asked(question: Question, asking: Asking | None) -> WaitingEntry:
 
 
 def _start(question: Question, found: Certificate) -> When | None:
-    """When it starts: once those have left that were told to, if everybody says until when."""
+    """When it starts: once its victims have left, if the end of each is known."""
     if found.never:
         return When(kind="never")
     if isinstance(question.reason, MakingRoom) and found.cause in TAKEN_BACK and found.holders:
         until = [holder.until for holder in found.holders]
         if all(until) and not found.more_holders:
             return When(kind="certain", by=max(until))
-    return question.job.when
+    when = question.job.when
+    if when is not None and when.kind == "unknown" and (because := _without_limits(found, question.job.namespace)):
+        return replace(when, because=because)
+    return when
+
+
+def _without_limits(found: Certificate, namespace: str) -> str:
+    """The holders that do not say when they end; those of other namespaces are counted alone. "" if all say it."""
+    endless = [one for one in found.holders if not one.until]
+    if not endless or found.never or found.cause != "in-use":
+        return ""
+    verb = "has" if len(endless) == 1 else "have"
+    if found.more_holders or len(endless) > MOST_SHOWN or any(one.namespace != namespace for one in endless):
+        count = "jobs" if found.more_holders else counted(len(endless), "job")
+        verb = "have" if found.more_holders else verb
+        return f"{count} of those that have the cells {verb} no time limit"
+    names = listed_with([short_name(one.group, one.namespace, namespace) for one in endless])
+    return f"{names}, which {verb} the cells, {verb} no time limit"

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -21,17 +22,22 @@ from hived.values.errors import InvariantError, UserError
 from hived.values.events import Offer
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest
 from hived_config.access import AccessRules
+from hived_extender.api.waiting import PodView
+from hived_extender.jobs.job import JobName
 from hived_extender.jobs.kinds import kueue
+from hived_extender.jobs.kinds.table import unit_of
 from hived_extender.jobs.progress import seconds_of
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.nodes import RuledNode
-from hived_extender.machine.cluster_cache import ClusterCache
+from hived_extender.machine.certificates import rfc3339
+from hived_extender.machine.cluster_cache import ClusterCache, ClusterNodes
 from hived_extender.machine.core import Core
 from hived_extender.machine.counts import PodEnd
 from hived_extender.machine.explaining import ends_s_of, last_of, limit_s_of, troubles
 from hived_extender.machine.gangs.plans import Round
 from hived_extender.machine.gangs.rounds import Alone
 from hived_extender.machine.machine import Machine
+from hived_extender.machine.plain_pods import PlainPod
 from hived_extender.machine.pods import PodRecord, PodState
 from hived_extender.machine.service import Service
 from hived_extender.machine.stand_ins import held_job
@@ -45,6 +51,8 @@ NODES_OF_A_LOOK = 1024
 """An offer of more nodes counts as more looks."""
 
 HELD = "held by a scheduling gate"
+
+NOT_TRIED = "kube-scheduler, which places it, has not looked for a node yet"
 
 _UNKNOWN_S = float("inf")
 
@@ -68,7 +76,9 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
 
     For each part, `fits` has the nodes that could take each pod once others leave (bool, shape (slots, nodes), or one
     row for all slots), and `demands` what the pods demand of nodes; nothing of pods whose demands are not known.
-    A job that does not `preempts` takes back lent cells only.
+    A job that does not `preempts` takes back lent cells only. `owner` is the job object that all of its pods are of,
+    and `wanted` the number of pods of its gang or group. `labels` are those of its first pod. Its first pod is of the
+    object `whole`, of which it may be a part, and queues as the gang `unit`.
     """
 
     name: str
@@ -90,6 +100,16 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     limit_s: float | None = None
     gang: str = ""
     preempts: bool = True
+    owner: JobName | None = None
+    wanted: int = 0
+    labels: Mapping[str, str] = {}
+    whole: JobName | None = None
+    unit: JobName | None = None
+
+    @property
+    def object(self) -> JobName | None:
+        """The job object that it is of, or a part of; None for none."""
+        return self.owner or self.whole
 
 
 class RunningFacts(msgspec.Struct, frozen=True):
@@ -101,8 +121,9 @@ class RunningFacts(msgspec.Struct, frozen=True):
     forecasts do not count on it, as they do not know the jobs that wait in queues. It `may_move` if all of its owners
     allow that. Its pods have `grace_s` to leave; a group that `is_leaving` is gone at `leaves_s` at the latest. If
     others take its cells now, it is gone at `gone_s` at the latest, retries of refused evictions included; infinite if
-    nobody knows.
-    `lost_guarantee` says since when a guaranteed group is opportunistic, "" if it is not.
+    unknown.
+    `lost_guarantee` says since when a guaranteed group is opportunistic, "" if it is not. `owner` and `wanted` are as
+    in `WaitingEntry`. `members` are its `pods` as lists show them.
     """
 
     job: str
@@ -118,6 +139,41 @@ class RunningFacts(msgspec.Struct, frozen=True):
     gone_s: float = math.inf
     lost_guarantee: str = ""
     job_ends_s: float | None = None
+    owner: JobName | None = None
+    wanted: int = 0
+    members: tuple[PodView, ...] = ()
+    labels: Mapping[str, str] = {}
+    whole: JobName | None = None
+
+
+class ClearedPod(msgspec.Struct, frozen=True):
+    """A pod of a `job` that takes no cells, with its virtual cluster; kube-scheduler chooses its node.
+
+    `created_s`, `owner` and `unit` are as in `WaitingEntry`; `reason` is why it waits, as kube-scheduler said.
+    """
+
+    view: PodView
+    job: str
+    namespace: str
+    vc: str
+    priority: int
+    created_s: float = _UNKNOWN_S
+    owner: JobName | None = None
+    user: str = ""
+    labels: Mapping[str, str] = {}
+    whole: JobName | None = None
+    reason: str = ""
+    unit: JobName | None = None
+
+    @property
+    def pods(self) -> tuple[str]:
+        """Itself, as other parts of jobs have their pods."""
+        return (self.view.name,)
+
+    @property
+    def is_running(self) -> bool:
+        """Has it a node?"""
+        return bool(self.view.node)
 
 
 class Snapshot(msgspec.Struct, frozen=True, eq=False):
@@ -128,8 +184,10 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     cannot be used, why, and since when if that is known, and `bad_nodes` has it as the rules of Kubernetes see it.
     `access` decides which namespaces may use which virtual clusters, by `labels` of namespaces
     where it needs them. `jobs` has the groups with cells by the name of their job. `lost` has the groups of which
-    pods were preempted lately, in the order of their numbers, and `ends` the pods that had cells and are gone lately.
-    `resources` has the device resource of each leaf cell type that stands for devices.
+    pods were preempted lately, in the order of their numbers, and `ends` the pods that had cells and are gone lately in
+    terms of this replica; `gone` has those of other terms, and those without cells, too.
+    `resources` has the device resource of each leaf cell type that stands for devices. `cleared` are pods that take no
+    cells.
 
     Whoever asks the core about `state` holds `lock`: its answers are tried there and taken back.
     """
@@ -147,6 +205,8 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     lost: Sequence[tuple[int, str]] = ()
     ends: Sequence[PodEnd] = ()
     resources: Mapping[str, str] = {}
+    cleared: Sequence[ClearedPod] = ()
+    gone: Sequence[PodEnd] = ()
     lock: threading.RLock = msgspec.field(default_factory=threading.RLock)
 
     def find(self, name: str) -> WaitingEntry | None:
@@ -171,14 +231,15 @@ def take(service: Service) -> Snapshot:
     """
     service.check_leads()
     groups = _groups(service)
-    with _look(service) as machine:
+    with open_machine(service) as machine:
         core = machine.verbs.core
         core.before_victims()
         state, version = copy_state(core.state, groups=groups), (core.number, core.version)
-        access, bad = machine.interpreter.rules.access, _bad_nodes(machine, state)
+        access, bad = machine.interpreter.rules.access, bad_nodes_of(machine, state)
         resources = machine.interpreter.resources
         nodes = {name: node for name in bad if (node := machine.cache.nodes.ruled(name)) is not None}
         records, lost, ends = list(machine.cache.pods), machine.tallies.lost, machine.tallies.ends
+        plain, makers = list(machine.cache.plain), dict(machine.cache.jobs.makers)
         demoted = {
             name: _demoted(core, name)
             for name, group in state.groups.items()
@@ -186,19 +247,22 @@ def take(service: Service) -> Snapshot:
         }
     jobs: dict[str, _Job] = {}
     running: dict[str, list[_RunningPod]] = {}
+    cleared = [_plain(pod, makers) for pod in plain]
     left = iter(records)
     record = next(left, None)
     while record is not None:
         time.sleep(0)  # let another waiter have the lock first
-        with _look(service) as machine:
+        with open_machine(service) as machine:
             looks, at_s = 0, service.runner.wall_s
             while record is not None and looks < AT_ONCE:
                 looks += 1
                 if machine.cache.pods.get(record.uid) is record:
                     looks += _note(record, machine, at_s, jobs, running)
+                    if record.state.is_placed and not record.is_in_core:
+                        cleared.append(_cleared(record, machine.cache.nodes))
                 record = next(left, None)
-    runs = {pods[0].record.job for pods in running.values() if pods[0].record.is_queued}
-    waiting = sorted((job.entry(is_apart=name in runs) for name, job in jobs.items()), key=_turn)
+    started = {pods[0].record.job for pods in running.values() if pods[0].record.is_queued}
+    waiting = sorted((job.entry(is_apart=name in started) for name, job in jobs.items()), key=_turn)
     labels = {
         namespace: dict(machine.interpreter.labels_of(namespace))
         for namespace in sorted({entry.namespace for entry in waiting})
@@ -218,14 +282,26 @@ def take(service: Service) -> Snapshot:
         labels,
         jobs_of(state, found),
         [(one.number, one.group) for one in lost],
-        ends,
+        [one for one in ends if one.leaves and one.was_led],
         resources,
+        cleared,
+        ends,
     )
+
+
+def own_pods(snapshot: Snapshot) -> dict[JobName | None, dict[str, int]]:
+    """The jobs with cells of each job object, with the numbers of their pods. Cost O(groups)."""
+    found: dict[JobName | None, dict[str, int]] = {}
+    for facts in snapshot.running.values():
+        if (whole := facts.owner or facts.whole) is not None and facts.pods:
+            own = found.setdefault(whole, {})
+            own[facts.job] = own.get(facts.job, 0) + len(facts.pods)
+    return found
 
 
 def has_troubles(service: Service) -> bool:
     """Is any cell bad, or has any group lost its guarantee? Cost O(cells + groups), under the lock."""
-    with _look(service) as machine:
+    with open_machine(service) as machine:
         state = machine.verbs.core.state
         return bool(state.cells.bad.any()) or any(
             group.virtual is None and group.spec.priority >= MIN_GUARANTEED_PRIORITY for group in state.groups.values()
@@ -249,12 +325,12 @@ def with_limits(snapshot: Snapshot, limits_of: Limits) -> Snapshot:
 
 def _groups(service: Service) -> dict[str, Group]:
     """Copies of the groups as they were a moment ago, so that only those that change meanwhile are copied at once."""
-    with _look(service) as machine:
+    with open_machine(service) as machine:
         names = list(machine.verbs.core.state.groups)
     found: dict[str, Group] = {}
     for first in range(0, len(names), AT_ONCE):
         time.sleep(0)  # let another waiter have the lock first
-        with _look(service) as machine:
+        with open_machine(service) as machine:
             state = machine.verbs.core.state
             found |= copy_groups(state, names[first : first + AT_ONCE])
     return found
@@ -276,31 +352,33 @@ class _Job(msgspec.Struct):
     pods: list[str]
     created_s: float
     limits: list[float | None]
+    owners: dict[JobName | None, None]
 
     def entry(self, *, is_apart: bool) -> WaitingEntry:
         """`is_apart`: it has the name of its first pod, as others of the job run, whose name is the job's."""
         first, limit_s = self.entry_of_first, last_of(self.limits)
         return replace(
             first, name=self.pods[0] if is_apart else first.name, pods=tuple(self.pods), created_s=self.created_s,
-            limit_s=limit_s,
+            limit_s=limit_s, owner=_only(self.owners),
         )  # fmt: skip
 
 
 class _RunningPod(msgspec.Struct, frozen=True):
     record: PodRecord
-    user: str
+    labels: Mapping[str, str]
     gone_s: float
     grace_s: float
 
 
-def _bad_nodes(machine: Machine, state: State) -> dict[str, tuple[str, float | None]]:
+def bad_nodes_of(machine: Machine, state: State) -> dict[str, tuple[str, float | None]]:
+    """The configured nodes that cannot be used, or not wholly: why, and since when. Under the lock."""
     names = state.topology.node_names
     bad = [names[node] for node in state.cells.node_bad.nonzero()[0]]
     return {name: why for name, why in troubles(machine.cache, bad).items() if name in state.topology.node_index}
 
 
 @contextmanager
-def _look(service: Service) -> Iterator[Machine]:
+def open_machine(service: Service) -> Iterator[Machine]:
     """Hold the lock to read. Raises InvariantError if the service has stopped."""
     with service.runner.look() as machine:
         if service.runner.fault:
@@ -321,23 +399,26 @@ def _note(
                 entry = replace(entry, name=record.job)
             job = jobs.get(entry.name)
             if job is None or (asked is not None and not job.entry_of_first.requests):
-                said, user = machine.announcements.said(record.uid), cache.nodes.user_of(record)
-                entry = replace(entry, user=user, reason=said, rules=cache.offers.refusals(record))
-                entry = replace(entry, preempts=not machine.preemptions.spares(record))
+                said = machine.announcements.said(record.uid)
+                entry = replace(entry, user=record.user, reason=said, rules=cache.offers.refusals(record))
+                entry = replace(entry, labels=cache.nodes.labels_of(record), whole=record.whole, unit=record.unit)
+                entry = replace(entry, preempts=not machine.preemptions.never_preempts(record), wanted=record.wanted)
                 if asked is not None and (over := machine.kept.over_quota(machine.verbs.core, record, asked)):
                     entry, asked = replace(entry, refusal=over.reason, is_over_quota=True), None
                 parts = _parts(record, asked, cache)
                 nodes = len(machine.verbs.core.state.topology.node_names)
                 looks = sum(len(slots) for _, slots in parts) * (1 + nodes // NODES_OF_A_LOOK)
-                job = jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S, []))
+                job = jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S, [], {}))
                 job.entry_of_first = _asking(entry, cache, parts)  # the others of its pods wait for these
             job.pods.append(record.key)
             job.created_s = min(job.created_s, _created_s(record))
             job.limits.append(limit_s_of(record))
+            job.owners[record.owner] = None
     elif record.is_in_core and record.request is not None and record.place.info is not None:
         preemptions = machine.preemptions
         gone_s, grace_s = preemptions.gone_by(record, at_s), preemptions.grace_s(record)
-        one = _RunningPod(record, cache.nodes.user_of(record), gone_s, grace_s)
+        labels = cache.nodes.labels_of(record)
+        one = _RunningPod(record, labels, gone_s, grace_s)
         running.setdefault(record.request.spec.group.name, []).append(one)
     return looks
 
@@ -422,6 +503,62 @@ def _demoted(core: Core, name: str) -> str:
     return f"since version {version}" if version else f"since {at}" if at else "since a preemption or another version"
 
 
+def _view(record: PodRecord) -> PodView:
+    """A pod that has its cells, or may have a node."""
+    seen = record.seen
+    return PodView(
+        name=record.key,
+        state="Leaving" if seen.is_leaving else "Running" if seen.is_running else "Starting",
+        node=record.place.node,
+        since=rfc3339(record.progress.times.started_s),
+    )
+
+
+def _cleared(record: PodRecord, nodes: ClusterNodes) -> ClearedPod:
+    return ClearedPod(
+        _view(record),
+        record.job,
+        record.namespace,
+        *record.claim,
+        _created_s(record),
+        record.owner,
+        record.user,
+        nodes.labels_of(record),
+        record.whole,
+    )
+
+
+def _plain(pod: PlainPod, makers: Mapping[JobName, JobName]) -> ClearedPod:
+    """A pod that kube-scheduler places without us."""
+    seen, named = pod.seen, pod.named
+    state: Literal["Waiting", "Starting", "Running", "Leaving"] = "Starting" if pod.node else "Waiting"
+    state = "Leaving" if seen.is_leaving else "Running" if seen.is_running else state
+    since = pod.started if pod.node else ""
+    owner = None if pod.owner is None else unit_of(pod.owner, makers)
+    view = PodView(name=named.key, state=state, node=pod.node, since=since)
+    created_s = seconds_of(seen.created)
+    reason = HELD if seen.gates and not pod.node else f"kube-scheduler has no node for it: {pod.reason}"
+    return ClearedPod(
+        view,
+        named.key,
+        named.namespace,
+        "",
+        seen.priority,
+        _UNKNOWN_S if created_s is None else created_s,
+        owner,
+        pod.user,
+        pod.labels,
+        owner,
+        reason if seen.gates or pod.reason else NOT_TRIED,
+        pod.unit,
+    )
+
+
+def _only(owners: Mapping[JobName | None, None]) -> JobName | None:
+    """The job object of pods that are all of one."""
+    return next(iter(owners)) if len(owners) == 1 else None
+
+
 def _facts(pods: Sequence[_RunningPod], lost_guarantee: str) -> RunningFacts:
     records = [one.record for one in pods]
     first = records[0]
@@ -430,7 +567,7 @@ def _facts(pods: Sequence[_RunningPod], lost_guarantee: str) -> RunningFacts:
     return RunningFacts(
         job=first.job,
         namespace=first.namespace,
-        user=next((one.user for one in pods if one.user), ""),
+        user=next((one.user for one in records if one.user), ""),
         pods=tuple(one.key for one in records),
         started_s=min(started, default=None),
         ends_s=last_of([ends_s_of(one) for one in records]),
@@ -440,4 +577,9 @@ def _facts(pods: Sequence[_RunningPod], lost_guarantee: str) -> RunningFacts:
         leaves_s=last_of(leaves),
         gone_s=max(one.gone_s for one in pods),
         lost_guarantee=lost_guarantee,
+        owner=_only({one.owner: None for one in records}),
+        wanted=max(one.wanted for one in records),
+        members=tuple(map(_view, records)),
+        labels=pods[0].labels,
+        whole=first.whole,
     )

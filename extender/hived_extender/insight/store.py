@@ -5,7 +5,7 @@ memory. A file that is no sound database is renamed to `FILE.corrupt` with a war
 that fails is dropped, with one warning until a write succeeds again. Rows that another program wrote, and that are no
 rows of ours, are skipped with a warning. Owners of tables bound their rows; the file itself is bounded too.
 
-One process at a time writes the file: it locks `FILE.lock` with its first write until it ends or lets go. Others may
+One process at a time writes the file: it locks `FILE.lock` with its first write until it ends or closes it. Others may
 read, and their writes are dropped. Thread-safe.
 """
 
@@ -146,7 +146,7 @@ class Store:
                 self._file_lock.release()
 
     def close(self) -> None:
-        """Let the file go; nothing is read or written any more."""
+        """Close the file; nothing is read or written any more."""
         with self._lock:
             self._is_closed = True
             self.release()

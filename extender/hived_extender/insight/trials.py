@@ -14,9 +14,11 @@ is told again.
 import difflib
 import heapq
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace as with_fields
+from functools import cached_property
 from itertools import chain, takewhile
 
 import msgspec
@@ -57,7 +59,9 @@ from hived.values.specs import (
     VirtualClusterSpec,
     WorkTimes,
 )
-from hived_extender.insight.snapshot import Snapshot, WaitingEntry
+from hived_extender.api.names import names_of
+from hived_extender.insight.snapshot import Snapshot, WaitingEntry, own_pods
+from hived_extender.jobs.job import JobName
 from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.nodes import Gate, static_refusal
 from hived_extender.machine.certificates import NEVER_PREEMPTS
@@ -190,13 +194,17 @@ def words(change: Change) -> str:
 
 
 class Known(msgspec.Struct, frozen=True):
-    """Names that exist: of jobs that have cells, with their groups, nodes, virtual clusters, leaf types, cell types."""
+    """Names that exist: of jobs that have cells, with their groups, nodes, virtual clusters, leaf types, cell types.
+
+    `wholes` are job objects, whose parts are `holders`.
+    """
 
     holders: Mapping[str, Sequence[str]]
     nodes: Collection[str]
     virtual_clusters: Collection[str]
     leaf_types: Collection[str]
     cell_types: Collection[str]
+    wholes: Mapping[str, Sequence[str]] = {}
 
 
 def read_change(text: str, known: Known) -> Change:
@@ -216,11 +224,11 @@ def read_change(text: str, known: Known) -> Change:
         case "vc":
             return OtherCluster(_one_of(text, value, known.virtual_clusters, "virtual cluster"))
         case "ends":
-            return Ends(_holders(text, value, known.holders))
+            return Ends(_holders(text, value, known))
         case "heal":
             return Heal(tuple(_one_of(text, one, known.nodes, "node") for one in _split(text, value, known.nodes)))
         case "move":
-            return Move(_holders(text, value, known.holders))
+            return Move(_holders(text, value, known))
         case "cells":
             return Cells(tuple(_read_resize(text, one, known) for one in _split(text, value, ())))
         case "combine":
@@ -268,25 +276,29 @@ def _split(text: str, value: str, known: Collection[str]) -> tuple[str, ...]:
     return names
 
 
-def _holders(text: str, value: str, holders: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+def _holders(text: str, value: str, known: Known) -> tuple[str, ...]:
     """The jobs or groups of these names, which may leave out the namespace: `train` for `podgroup/default/train`."""
-    known = {name for job, groups in holders.items() for name in (job, *groups)}
-    found = [_holder(text, name, known, holders) for name in _split(text, value, known)]
-    return tuple(dict.fromkeys(found))
+    jobs = {**known.wholes, **known.holders}
+    names = {*known.wholes, *(name for job, groups in known.holders.items() for name in (job, *groups))}
+    wholes = {name: tuple(parts) for name, parts in known.wholes.items()}
+    found = [_holder(text, name, names, jobs, wholes) for name in _split(text, value, names)]
+    return tuple(dict.fromkeys(part for name in found for part in known.wholes.get(name, (name,))))
 
 
-def _holder(text: str, name: str, known: Collection[str], jobs: Collection[str]) -> str:
+def _holder(
+    text: str, name: str, known: Collection[str], jobs: Collection[str], wholes: Mapping[str, tuple[str, ...]]
+) -> str:
     if name in known:
         return name
-    bare = name.removeprefix("podgroup/")
-    called = [job for job in jobs if job.endswith((f"/{bare}", f":{bare}"))]
+    ends = f"/{name}", f":{name}"
+    called = [job for job in jobs if job.endswith(ends) or any(name in rank for rank in names_of(job))]
     called = called or [job for job in jobs if name in _PARTS.split(job)]
+    if len({wholes.get(job, (job,)) for job in called}) == 1:
+        return called[0]
     if len(called) > 1:
         raise UserError(f"{_shown(text)}: {name} is part of {len(called)} names: {_listed(called)}; give one of them")
-    if called:
-        return called[0]
     near = _near(name, known)
-    hint = f"nearest: {_listed(near)}" if near else f"cells are held by {_listed(sorted(jobs)) or 'nobody'}"
+    hint = f"nearest: {_listed(near)}" if near else f"cells are held by {_listed(sorted(jobs)) or 'none'}"
     place = "; move= has a job start anew on other cells, and places in a queue are not tried: hived move gives one"
     raise UserError(f"{_shown(text)}: no job {_shown(name)} has cells; {hint}{place * text.startswith('move=')}")
 
@@ -443,23 +455,40 @@ SLOTS_OF_A_TRIAL = 256
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """Would the job start, on which nodes, and which jobs would have to leave? Else why not."""
+    """Would the job start, on which nodes, and which jobs would have to leave? Else why not.
+
+    `pods` would start of those that were asked about, unless it `is_other` pods that the job would have.
+    """
 
     starts: bool
     nodes: tuple[str, ...] = ()
     victims: tuple[str, ...] = ()
     reason: str = ""
+    pods: int = 0
+    is_other: bool = False
+
+
+Outcomes = dict[Hashable, Outcome]
+"""By job and changes, of one snapshot: equal questions have equal answers."""
 
 
 class _World(msgspec.Struct, frozen=True):
     """Parts that are asked for after these facts, with the nodes that are offered then. Groups that `comes_back` names
-    start anew after the job, without evictions. Parts of other jobs are asked for `before`.
+    start anew after the job, without evictions. Parts of other jobs are asked for `before`, its `mates` after the job.
     """
 
     wanted: tuple[Wanted, ...]
     facts: tuple[Fact, ...]
     comes_back: tuple[str, ...]
     before: tuple[tuple[Wanted, ...], ...]
+    mates: tuple[tuple[Wanted, ...], ...]
+
+
+MOST_MATES = 63
+"""Parts of a job that are tried after its first one, one after the other."""
+
+MATES_OF_A_TRIAL = 8
+"""A trial that asks for other parts of the job counts once more for so many."""
 
 
 class Trials:
@@ -468,16 +497,34 @@ class Trials:
     Not thread-safe: whoever makes trials holds `Snapshot.lock`.
     """
 
-    def __init__(self, snapshot: Snapshot, entry: WaitingEntry, before: Sequence[WaitingEntry] = ()) -> None:
-        """Jobs `before` this one are asked for first, at their priority, and keep the cells that they get."""
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        entry: WaitingEntry,
+        before: Sequence[WaitingEntry] = (),
+        mates: Sequence[WaitingEntry] = (),
+        known: "Outcomes | None" = None,
+    ) -> None:
+        """Jobs `before` this one are asked for first, at their priority, and keep the cells that they get.
+
+        `mates` are other parts of the job, each of which starts alone. They are asked for after `entry`, up to
+        MOST_MATES. Outcomes that are `known` are taken, and new ones noted there.
+        """
+        self._known = {} if known is None else known
+        self._question = entry.name, entry.priority, len(mates), *((one.name, one.priority) for one in before)
         self.snapshot, self.entry, self.count = snapshot, entry, 0
+        self.waiting = (entry, *mates)
+        self.asked = (entry, *[one for one in mates if one.requests][:MOST_MATES])
+        self._mates = [_parts(one) for one in self.asked[1:]]
         self.state: State = snapshot.state
         self.wanted = _parts(entry)
         self._before = [tuple(changed(part, Priority(one.priority)) for part in _parts(one)) for one in before]
         slots = sum(slot_count(spec.group.members) for spec in self.specs)
         self._weight = 1 + slots // SLOTS_OF_A_TRIAL
-        self._own = {one.request.spec.group.name for one in self.wanted}
-        self._own_jobs = {entry.name, entry.gang}
+        self._own = {one.request.spec.group.name for parts in (self.wanted, *self._mates) for one in parts}
+        self._own_jobs = {entry.name, entry.gang, *own_pods(snapshot).get(entry.object, ())}
+        alike = {tuple(request.spec.of_group("") for request in one.requests) for one in self.asked}
+        self.are_alike = len(alike) < 2
 
     @property
     def jobs(self) -> Mapping[str, Sequence[str]]:
@@ -503,6 +550,20 @@ class Trials:
         facts = self.snapshot.running.get(group)
         return facts.job if facts is not None else group
 
+    def shown(self, part: str) -> str:
+        """The name in lists of a job that has cells: that of its object, if this is all of it that has some."""
+        owners = {
+            facts.owner for name in self.snapshot.jobs.get(part, ()) if (facts := self.snapshot.running.get(name))
+        }
+        owner = next(iter(owners), None)
+        return str(owner) if owner is not None and len(owners) == 1 and self._parts_of[owner] == 1 else part
+
+    @cached_property
+    def _parts_of(self) -> Counter[JobName]:
+        """How many jobs with cells each object has."""
+        running = self.snapshot.running.values()
+        return Counter(owner for _, owner in {(one.job, one.owner) for one in running if one.pods} if owner is not None)
+
     def namespace_of(self, job: str) -> str:
         """The namespace of a job that has cells, or of one that waits; "" if it is not known."""
         running = (self.snapshot.running.get(name) for name in self.snapshot.jobs.get(job, ()))
@@ -516,17 +577,33 @@ class Trials:
 
     def change(self, changes: Iterable[Change]) -> Outcome:
         """The outcome of some changes at once; none of `Cells`, which need another state."""
+        changes = list(changes)
+        question = self._question, *map(words, changes)
+        if (known := self._known.get(question)) is None:
+            known = self._known[question] = self._try(changes)
+        return known
+
+    def _try(self, changes: Sequence[Change]) -> Outcome:
+        found = self._outcome(changes, with_mates=False)
+        if any(isinstance(one, Pods) for one in changes):
+            return replace(found, is_other=True)  # these are all of the job
+        if not self._mates or (self.are_alike and not found.starts):
+            return found
+        more = self._outcome(changes, with_mates=True)
+        return more if more.starts else replace(found, is_other=True)  # how many start is not known then
+
+    def _outcome(self, changes: Sequence[Change], *, with_mates: bool) -> Outcome:
         world, evicted = self._world(changes), list[str]()
         before = [_asked(parts) for parts in world.before]
+        own = [_asked(parts) for parts in (world.wanted, *(world.mates if with_mates else ()))]
         back = [[Asked(each) for each in pods_of(self.state, [name])[:1]] for name in world.comes_back]
-        self.count += self._weight
-        bundles = [*before, _asked(world.wanted), *back]
-        plans = Scenario(self.state, self.snapshot.at).plan(bundles, world.facts, evicted)
-        found, *others = plans[len(before) :]
-        if isinstance(found, UserError):
-            return Outcome(False, reason=found.message)
-        if (wait := next((one for one in found if isinstance(one, Wait)), None)) is not None:
-            return Outcome(False, reason=wait.reason)
+        self.count += self._weight + (len(own) - 1) // MATES_OF_A_TRIAL
+        plans = Scenario(self.state, self.snapshot.at).plan([*before, *own, *back], world.facts, evicted)
+        plans = plans[len(before) :]
+        plans, others = plans[: len(own)], plans[len(own) :]
+        started = [(plan, entry) for plan, entry in zip(plans, self.asked, strict=False) if not _waits(plan)]
+        if not started:
+            return Outcome(False, reason=_waits(plans[0]))
         if back and (evicted or not all(_binds(one) for one in others)):
             return Outcome(False, reason="others would have to leave, or a group that moves finds no other place")
         if not self.entry.preempts and any(self.state.groups[name].virtual is not None for name in evicted):
@@ -534,7 +611,15 @@ class Trials:
         victims = tuple(dict.fromkeys(self.job_of(name) for name in evicted))
         if self._own_jobs & set(victims):
             return Outcome(False, reason="its own pods would have to leave")
-        return Outcome(True, _nodes_in(found), victims)
+        pods = _pod_count(entry for _, entry in started)
+        nodes = _nodes_in(one for plan, _ in started if not isinstance(plan, UserError) for one in plan)
+        return Outcome(True, nodes, victims, pods=pods)
+
+    def counts(self, found: Outcome) -> tuple[int, int, int]:
+        """Pods that start, that were asked about, and that wait, of a job whose pods start apart; else 0."""
+        if not self._mates or found.pods == 0 or found.is_other:
+            return 0, 0, 0
+        return found.pods, _pod_count(self.asked), _pod_count(self.waiting)
 
     def may_start(self, changes: Iterable[Change]) -> bool:
         """Is the job bound after some changes, or would it preempt others? Costs less than `change`, which says whether
@@ -563,6 +648,7 @@ class Trials:
     def _world(self, changes: Iterable[Change]) -> "_World":
         """The parts and the facts of some changes."""
         wanted, comes_back, opened = self.wanted, list[str](), nodes_of(self.state, ())
+        mates = self._mates
         facts: list[Fact] = self.ended(name for name in self._own if name in self.state.groups)
         for one in changes:
             match one:
@@ -574,13 +660,14 @@ class Trials:
                 case Heal(nodes):
                     facts += chain.from_iterable(self.healed(node) for node in nodes)
                 case _:
-                    wanted = tuple(changed(part, one) for part in wanted)
+                    wanted, *mates = (tuple(changed(part, one) for part in parts) for parts in (wanted, *mates))
         healed = {self.state.topology.node_index[one.node] for one in facts if isinstance(one, NodeHealthChanged)}
-        asked, *before = (
+        first = 1 + len(mates)
+        asked = [
             tuple(replace(one, offer=offered(self.snapshot, one, opened, healed)) for one in parts)
-            for parts in (wanted, *self._before)
-        )
-        return _World(asked, tuple(facts), tuple(comes_back), tuple(before))
+            for parts in (wanted, *mates, *self._before)
+        ]
+        return _World(asked[0], tuple(facts), tuple(comes_back), tuple(asked[first:]), tuple(asked[1:first]))
 
     def ended(self, groups: Iterable[str]) -> list[Fact]:
         """All pods of these groups are gone."""
@@ -600,6 +687,10 @@ class Trials:
         return all(one is not None and one.may_move for one in facts)
 
 
+def _pod_count(entries: Iterable[WaitingEntry]) -> int:
+    return sum(len(one.pods) for one in entries)
+
+
 def _parts(entry: WaitingEntry) -> tuple[Wanted, ...]:
     parts = zip(entry.requests, entry.offers, entry.fits, entry.demands, strict=True)
     return tuple(Wanted(one, offer, rows_of(one, fit), demands) for one, offer, fit, demands in parts)
@@ -607,6 +698,13 @@ def _parts(entry: WaitingEntry) -> tuple[Wanted, ...]:
 
 def _asked(parts: Iterable[Wanted]) -> list[Asked]:
     return [Asked(one.request, offer=one.offer) for one in parts]
+
+
+def _waits(found: list[Decision] | UserError) -> str:
+    """Why a bundle does not start; "" if it does."""
+    if isinstance(found, UserError):
+        return found.message
+    return next((one.reason or "it waits" for one in found if isinstance(one, Wait)), "")
 
 
 def _binds(found: list[Decision] | UserError) -> bool:

@@ -31,7 +31,8 @@ from hived.values.specs import (
     Rules,
     VirtualClusterSpec,
 )
-from hived_extender.api.waiting import Unblock
+from hived_extender.api.names import short_name
+from hived_extender.api.waiting import Unblock, pods_that_start
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.insight.trials import (
     MOST_LEAVES,
@@ -45,6 +46,7 @@ from hived_extender.insight.trials import (
     Move,
     OtherCluster,
     Outcome,
+    Outcomes,
     Pods,
     Priority,
     Resize,
@@ -56,7 +58,7 @@ from hived_extender.insight.trials import (
 )
 from hived_extender.jobs.amounts import leaves_below
 from hived_extender.jobs.progress import MAY_MOVE
-from hived_extender.machine.certificates import counted, listed_with, short_name
+from hived_extender.machine.certificates import counted, listed_with
 from hived_extender.machine.devices.keeper import SHORT
 
 MOST_APART = 24
@@ -219,6 +221,8 @@ _MENDED = ("is usable again", "are usable again")
 def text_of(change: Change, found: Outcome, trials: Trials) -> str:
     """The change as a clause that goes with "starts at once", and who would be preempted."""
     said = _said(change, trials)
+    if told := pods_that_start(*trials.counts(found)):
+        said += f": {told} would start"
     return f"{said}; {_jobs(found.victims, trials)} would be preempted" if found.victims else said
 
 
@@ -251,7 +255,7 @@ def _said(change: Change, trials: Trials) -> str:
 
 
 def _pods_text(members: tuple[MemberSpec, ...], trials: Trials) -> str:
-    own = trials.specs[0].group.members
+    own = _members(trials) or trials.specs[0].group.members
     if [one.leaf_cell_count for one in own] == [one.leaf_cell_count for one in members]:
         return f"with {slot_count(members)} of its {slot_count(own)} pods"
     return f"as {_shape(members)} instead of {_shape(own)}"
@@ -275,8 +279,19 @@ def _healed(nodes: tuple[str, ...], snapshot: Snapshot) -> str:
     )
 
 
+def _shown(change: Change, trials: Trials) -> Change:
+    """The change with the names of jobs as lists have them."""
+    match change:
+        case Ends(names):
+            return Ends(tuple(map(trials.shown, names)))
+        case Move(names):
+            return Move(tuple(map(trials.shown, names)))
+    return change
+
+
 def _jobs(names: Sequence[str], trials: Trials) -> str:
-    return listed_with([short_name(name, trials.namespace_of(name), trials.entry.namespace) for name in names])
+    shown = ((trials.shown(name), trials.namespace_of(name)) for name in names)
+    return listed_with([short_name(name, namespace, trials.entry.namespace) for name, namespace in shown])
 
 
 def _permission(names: tuple[str, ...], trials: Trials) -> str:
@@ -310,17 +325,24 @@ MOST_CONFIGURATIONS = 6
 """Other configurations that are tried."""
 
 
-def unblocks_of(snapshot: Snapshot, entry: WaitingEntry) -> list[Unblock]:
-    """Changes that would let the job start at once. None for a job that cannot be asked for, or that starts as it is.
+def unblocks_of(
+    snapshot: Snapshot, entry: WaitingEntry, mates: Sequence[WaitingEntry] = (), known: Outcomes | None = None
+) -> list[Unblock]:
+    """Changes that would let the job start at once (rule 20.10); `mates` and `known` are as in `Trials`.
 
+    None for a job that cannot be asked for, or that starts as it is.
     Cost: up to MOST_TRIALS searches. Takes `snapshot.lock`.
     """
     with snapshot.lock:
-        trials = Trials(snapshot, entry)
+        trials = Trials(snapshot, entry, mates=mates, known=known)
         if not entry.requests or snapshot.holds_cells_of(entry) or trials.change(()).starts:
             return []
         return [
-            Unblock(change=words(change), text=text_of(change, found, trials), victims=list(found.victims))
+            Unblock(
+                change=words(_shown(change, trials)),
+                text=text_of(change, found, trials),
+                victims=[trials.shown(name) for name in found.victims],
+            )
             for change, found in _confirmed(trials)
         ]
 
@@ -368,7 +390,7 @@ def _pods(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
 def _fewer(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
     """As many of its pods as would start, where all are alike."""
     members = _members(trials)
-    if members is None or len(members) > 1 or members[0].pod_count < 2:
+    if members is None or len(members) > 1 or members[0].pod_count < 2 or len(trials.asked) > 1:
         return
     (size,) = (one.leaf_cell_count for one in members)
     least, most, best = 1, members[0].pod_count - 1, None
@@ -386,9 +408,11 @@ def _fewer(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
 
 def _members(trials: Trials) -> tuple[MemberSpec, ...] | None:
     """The pods of a job of one part that may be any others; None for other jobs."""
-    if len(trials.wanted) != 1:
+    if len(trials.wanted) != 1 or not trials.are_alike or len(trials.asked) < len(trials.waiting):
         return None
     members = trials.wanted[0].request.spec.group.members
+    if len(trials.asked) > 1:  # as if all of its pods started together
+        members = tuple(with_fields(one, pod_count=one.pod_count * len(trials.asked)) for one in members)
     return members if slot_count(members) else None
 
 
@@ -510,7 +534,8 @@ def _configurations(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
         if shown >= MOST_SHOWN:
             return
         with suppress(UserError):
-            other = Trials(replace(trials.snapshot, state=state_after(trials.state, [change])), entry)
+            state = state_after(trials.state, [change])
+            other = Trials(replace(trials.snapshot, state=state), entry, mates=trials.waiting[1:])
             found = other.change(())
             if found.starts:
                 shown += 1

@@ -102,7 +102,7 @@ class Permissions:
 MIRROR = "kubernetes.io/config.mirror"
 """Annotation of mirror pods. A mirror pod shows a static pod, which runs whether or not the API server knows it.
 
-Anybody may write the annotation. It counts only if a kubelet creates the pod.
+Any client may write the annotation. It counts only if a kubelet creates the pod.
 """
 
 SYSTEM_NAMESPACES = ("kube-system",)
@@ -221,7 +221,7 @@ class Sizes:
                 return (
                     f"it borrows {count} leaf cells and asks for {asked:g} {word}, more than their share of "
                     f"{share * count:g}: with borrowedResources: share it waits unless a node has more that is "
-                    "promised to nobody"
+                    "promised to none"
                 )
         return ""
 

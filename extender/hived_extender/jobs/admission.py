@@ -11,7 +11,7 @@ and pods that would take devices past the scheduler, unless `foreignDevices` all
 
 Jobs that are ours to queue are created held, so no pod of theirs exists before its turn. Plain pods of a gang get our
 gate. A job that slips through, as while no webhook answers, is suspended by the queues; such plain pods are in no
-queue. Quota trees are checked here too.
+queue. Quota trees are checked here too. Jobs and pods that name no user get the name of their creator.
 """
 
 import base64
@@ -56,6 +56,9 @@ MOST_PARTS = 2**18
 
 KUBELETS = frozenset({"system:nodes", "system:masters"})
 """Groups of users; kubelets of clusters without node authorization may be of the second."""
+
+OF_PROGRAMS = "system:"
+"""The beginning of the names of service accounts and components, which say nothing of people."""
 
 T = TypeVar("T")
 
@@ -121,14 +124,22 @@ class Admission:
             cluster, rules, NoObjects(), serves_every_name=self._serves_every_name, labels_of=self._labels_of
         )
 
-    def admit(self, pod: Mapping[str, Any], namespace: str = "", *, is_by_kubelet: bool = False) -> Admitted:
+    def admit(
+        self, pod: Mapping[str, Any], namespace: str = "", *, is_by_kubelet: bool = False, creator: str = ""
+    ) -> Admitted:
         """The pod with the limit that makes it ours and with the variables, without the resource of devices.
 
-        A pod of a gang of plain pods that queues gets our gate as well. `namespace` is where it is created, if it does
-        not say so itself. Raises UserError for a malformed pod.
+        A pod of a gang of plain pods that queues gets our gate as well, and one that names no user its `creator`.
+        `namespace` is where it is created, if it does not say so itself. Raises UserError for a malformed pod.
         """
         admitted = self._admit(pod, namespace, is_by_kubelet=is_by_kubelet)
-        if admitted.refusal or not self._has_queues or not self._is_to_wait(decoded(pod, Pod), namespace):
+        if admitted.refusal or not (creator or self._has_queues):
+            return admitted
+        view = decoded(pod, Pod)
+        if view.spec is not None and self._serves(view.spec.scheduler_name or ""):
+            named = _named(admitted.pod, creator, user_said=marks.user_said(view.labels, view.annotations))
+            admitted = Admitted(named, admitted.warnings)
+        if not self._has_queues or not self._is_to_wait(view, namespace):
             return admitted
         spec = admitted.pod["spec"]
         gated = {**spec, GATES: [*(spec.get(GATES) or ()), {"name": gates.GATE}]}
@@ -189,8 +200,11 @@ class Admission:
         ]
         return Admitted({**pod, "spec": {**pod["spec"], EPHEMERAL: changed}} if changed else pod, tuple(replaced))
 
-    def admit_job(self, document: Mapping[str, Any], namespace: str = "") -> Answered:
-        """The change that holds a new job that is ours to queue (rule 24.9), and warnings. Never raises."""
+    def admit_job(self, document: Mapping[str, Any], namespace: str = "", *, creator: str = "") -> Answered:
+        """The change that holds a new job that is ours to queue (rule 24.9), and warnings. Never raises.
+
+        A job that names no user gets the name of its `creator` as well.
+        """
         if not self._has_queues or table.find_kind(document.get("apiVersion"), document.get("kind")) is None:
             return Answered()
         try:
@@ -200,8 +214,10 @@ class Admission:
                 return Answered()
         except UserError as error:
             return Answered(warnings=(f"it waits in no queue: {error.message}",))
+        named = _named(given, creator, user_said=marks.user_said(job.labels, job.annotations))
+        patch = _annotated(given, named)
         try:
-            patch = table.hold_at_creation(given) if job.state is JobState.LET_GO else []
+            patch += table.hold_at_creation(dict(named)) if job.state is JobState.RESUMED else []
         except UserError as error:
             return Answered(refusal=error.message)
         warning = ""
@@ -293,6 +309,7 @@ class Admission:
 
 
 class _User(msgspec.Struct):
+    username: str = ""
     groups: list[str] | None = None
 
 
@@ -354,20 +371,18 @@ def _admitted(admission: Admission, request: _Request, given: Mapping[str, Any])
     if request.kind.kind == QUOTA_TREE:
         return admission.admit_tree(given, request.old_object)
     if request.kind.kind != "Pod":
-        return admission.admit_job(given, request.namespace)
+        return admission.admit_job(given, request.namespace, creator=request.user.username)
     if request.sub_resource:
         debugged = admission.admit_ephemeral(given, request.old_object or {})
         return Answered(tuple(_patch(given, debugged.pod)), debugged.warnings)
     is_by_kubelet = not KUBELETS.isdisjoint(request.user.groups or ())
-    admitted = admission.admit(given, request.namespace, is_by_kubelet=is_by_kubelet)
+    admitted = admission.admit(given, request.namespace, is_by_kubelet=is_by_kubelet, creator=request.user.username)
     return Answered(tuple(_patch(given, admitted.pod)), admitted.warnings, admitted.refusal)
 
 
 def _patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The JSON Patch of the fields that `Admission` changes; "add" replaces a present value."""
-    annotations = new["metadata"].get("annotations")
-    if annotations != old["metadata"].get("annotations"):
-        yield {"op": "add", "path": "/metadata/annotations", "value": annotations}
+    yield from _annotated(old, new)
     for key in (*CONTAINER_LISTS, EPHEMERAL):
         both = zip(old["spec"].get(key) or (), new["spec"].get(key) or (), strict=True)
         for index, (before, after) in enumerate(both):
@@ -377,6 +392,23 @@ def _patch(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[dict[str,
     for field in (GATES, GRACE):
         if new["spec"].get(field) != old["spec"].get(field):
             yield {"op": "add", "path": f"/spec/{field}", "value": new["spec"][field]}
+
+
+def _annotated(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The same of annotations."""
+    annotations = new["metadata"].get("annotations")
+    if annotations == old["metadata"].get("annotations"):
+        return []
+    return [{"op": "add", "path": "/metadata/annotations", "value": annotations}]
+
+
+def _named(document: Mapping[str, Any], creator: str, *, user_said: str) -> Mapping[str, Any]:
+    """The object with its creator as its user, unless its author says one, or another object made it (rule 24.20)."""
+    metadata = document["metadata"]
+    if not creator or creator.startswith(OF_PROGRAMS) or user_said or metadata.get("ownerReferences"):
+        return document
+    annotations = {**(metadata.get("annotations") or {}), marks.USER: creator}
+    return {**document, "metadata": {**metadata, "annotations": annotations}}
 
 
 def _placed(document: Mapping[str, Any], namespace: str) -> dict[str, Any]:

@@ -241,13 +241,13 @@ class Resolver:
         vc = DEFAULT_VIRTUAL_CLUSTER if vc is None and is_open else vc
         if vc is not None and vc in known:
             return vc
-        names_none = f", its queue {queue!r} names none" if queue else ""
+        names_none = f"its queue {queue!r} names none: " if queue else ""
         listing = f"have the configuration list namespace {namespace} under virtualClusters.NAME.namespaces"
         if not is_open:
-            raise AccessError(f"no virtual cluster{names_none}: {listing}")
+            raise AccessError(f"which virtual cluster? {names_none}{listing}")
         raise UserError(
-            f"no virtual cluster{names_none}: set the annotation {VIRTUAL_CLUSTER} to one of {_listed(known)}, or "
-            f"{listing}"
+            f"which virtual cluster? {names_none}add {vc_options(known)} to hived submit, or set the annotation "
+            f"{VIRTUAL_CLUSTER}; else {listing}"
         )
 
     def priority(self, pod: Pod, description: Description | None) -> int:
@@ -468,6 +468,16 @@ def _node_selector(pod: Pod) -> dict[str, str]:
 
 def _labels(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{key}={value}" for key, value in labels.items())
+
+
+def vc_options(known: Collection[str]) -> str:
+    """The options of `hived submit` that name a virtual cluster, one of which has to be given."""
+    few = [f"--vc {name}" for name in sorted(known)]
+    return " or ".join(few) if 0 < len(few) <= MOST_OPTIONS else f"--vc NAME, which is one of {_listed(known)},"
+
+
+MOST_OPTIONS = 4
+"""So many virtual clusters have their option spelt out."""
 
 
 def _listed(names: Collection[str]) -> str:

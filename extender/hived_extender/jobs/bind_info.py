@@ -428,7 +428,7 @@ class Prover:
 
     @property
     def has_key(self) -> bool:
-        """False if everybody is believed."""
+        """False if all texts are believed."""
         return bool(self._keys)
 
     def sign(
@@ -457,7 +457,7 @@ class Prover:
         return _sealed(self._keys[0], uid, text) if self._keys else ""
 
     def is_sealed(self, uid: str, text: str, seal: str) -> bool:
-        """Did hived write this text onto the object? Without a key everybody is believed."""
+        """Did hived write this text onto the object? Without a key every text is believed."""
         given = seal if seal.isascii() else ""
         return not self._keys or any(hmac.compare_digest(_sealed(key, uid, text), given) for key in self._keys)
 

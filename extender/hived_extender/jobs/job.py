@@ -85,7 +85,7 @@ class JobState(Enum):
 
     HELD = "held"  # suspended, and no pod of it is left
     LEAVING = "leaving"  # suspended, while pods of it still end
-    LET_GO = "let go"  # not suspended
+    RESUMED = "let go"  # not suspended
     SUCCEEDED = "succeeded"
     FAILED = "failed"
 
@@ -107,6 +107,14 @@ class Role(msgspec.Struct, frozen=True):
     least: int = 0
 
 
+class PodTally(msgspec.Struct, frozen=True):
+    """The pods of a job by its own object: `wanted` in all, of which some are `done`; and those that `failed`."""
+
+    wanted: int = 0
+    done: int = 0
+    failed: int = 0
+
+
 class Job(msgspec.Struct, frozen=True):
     """A job object. `created_s` is in seconds since 1970, `limit_s` the declared length of a run or None.
 
@@ -117,10 +125,14 @@ class Job(msgspec.Struct, frozen=True):
     min_count : the least number of pods that may start, None for all of them
     queue, scheduler : the queue and the schedulerName that the object gives to all its pods, "" if none
     manager : the job object that made this one, None if none of the table did: it has no turn of its own
+    made_by : the object whose controller made this one, a job or not, such as a CronJob
     roles_in : the object that has the roles, once its controller has made it; None if they are in the job itself
     owner : the object with which its QueueUnit goes, None for the job object
     comes_back : may it be suspended, and requeued?
     grows : may it have more pods than at its start? These get cells as if it were in no queue
+    tally : its pods, those that have ended included
+    end_s, end_reason : when it ended, None if unknown, and why it failed, by its own status
+    held_s : since when it is suspended, by its own status, None if unknown
     """
 
     ref: JobRef
@@ -136,10 +148,15 @@ class Job(msgspec.Struct, frozen=True):
     queue: str = ""
     scheduler: str = ""
     manager: JobName | None = None
+    made_by: JobName | None = None
     roles_in: JobName | None = None
     owner: JobRef | None = None
     comes_back: bool = True
     grows: bool = False
+    tally: PodTally = PodTally()
+    end_s: float | None = None
+    end_reason: str = ""
+    held_s: float | None = None
 
 
 class PodKind(msgspec.Struct, frozen=True):

@@ -33,13 +33,16 @@ def misplaced(job: Job, pods: Iterable[Pod]) -> str:
     return "; ".join([*([moved] if found else []), *odd_words(job.labels, job.annotations, _OF_PODS)])
 
 
+_KNOWN = marks.QUEUE, marks.USER, marks.BEGIN, marks.AFTER, marks.SUSPEND, marks.KUEUE_QUEUE
+
+
 def odd_words(labels: Mapping[str, str], annotations: Mapping[str, str], of_pods: Iterable[str]) -> list[str]:
     """Labels and annotations of a job object that mean nothing, and are nearly one that does: a sentence for each.
 
     `of_pods` are ours that count on pods. Those of others are left alone. Cost: a comparison with each of ours.
     """
     known, found = (
-        (marks.QUEUE, marks.USER, marks.SUSPEND, marks.KUEUE_QUEUE, *marks.PREEMPTIBLE, *LABELS, *of_pods),
+        (*_KNOWN, *marks.PREEMPTIBLE, *LABELS, *of_pods),
         [],
     )
     by_prefix: dict[str, list[str]] = {}

@@ -6,6 +6,7 @@ Each role's template is read as the pod that it will be. So a queued job asks fo
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -17,11 +18,13 @@ from hived_extender.jobs.annotations import MAX_COUNT, SCHEDULING_SPEC, is_quick
 from hived_extender.jobs.asks import Ask
 from hived_extender.jobs.bind_info import asks_in_own_words
 from hived_extender.jobs.interpreter import Interpreter
-from hived_extender.jobs.job import Job, JobState, Minimum, PodKind, Role
+from hived_extender.jobs.job import Job, JobRef, JobState, Minimum, PodKind, Role
 from hived_extender.jobs.kinds import gangs, jobset, marks
 from hived_extender.jobs.kinds.description import Description, JobPart
 from hived_extender.jobs.misspelt import misplaced
+from hived_extender.jobs.outcomes import EvictionName
 from hived_extender.jobs.progress import declared_limit
+from hived_extender.jobs.starts import StartWait
 from hived_extender.jobs.wire import Pod, PodMetadata
 
 
@@ -48,6 +51,57 @@ class Need(msgspec.Struct, frozen=True):
     pods: tuple[tuple[Pod, int], ...] = ()
     has_others: bool = False
     minimum: Minimum | None = None
+
+
+class SeenJob(msgspec.Struct, frozen=True):
+    """A job as it was seen last. `need` is None if it is not for us to queue, or, as `problem` says, cannot be.
+
+    One that `has_cells` will have pods of ours although it is not for us to queue. `scheduler` is the name that its
+    pods have; one of our own if it `names_us`, as jobs without devices may.
+    `wait` is why its author does not let it start yet.
+    """
+
+    job: Job
+    need: Need | None
+    problem: str = ""
+    has_cells: bool = False
+    scheduler: str = ""
+    names_us: bool = False
+    wait: StartWait | None = None
+
+    @property
+    def is_asleep(self) -> bool:
+        """Is it suspended, and will have pods of ours?"""
+        return self.has_cells and self.job.state is JobState.HELD
+
+    @property
+    def is_ours(self) -> bool:
+        """Are pods of it ours, or will be?"""
+        return self.need is not None or bool(self.problem) or self.is_asleep
+
+
+class JobEnd(msgspec.Struct, frozen=True):
+    """A job object that has ended, or was deleted at `at_s` before it had; `seen` is how it was last, in its `queue`.
+
+    `number` grows.
+    """
+
+    number: int
+    seen: SeenJob
+    at_s: float
+    queue: str = ""
+
+
+class JobLoss(msgspec.Struct, frozen=True):
+    """A job that its queue has suspended at `at_s`, since its cells go to the job `by`. `number` grows."""
+
+    number: int
+    job: JobRef
+    at_s: float
+    why: EvictionName
+    by: str
+    namespace: str
+    priority: int | None = None
 
 
 def need_of(job: Job, interpreter: Interpreter) -> Need | None:
@@ -119,15 +173,38 @@ def _check_is_whole(job: Job, pods: Sequence[Pod], interpreter: Interpreter) -> 
 
 def is_ours(job: Job, interpreter: Interpreter) -> bool:
     """Is it ours to queue, even if its cells cannot be read? Raises UserError for malformed templates."""
-    if job.manager is not None or not marks.may_queue(job.labels, job.annotations):
+    return marks.may_queue(job.labels, job.annotations) and has_our_pods(job, interpreter)
+
+
+def scheduler_of(job: Job) -> str:
+    """The schedulerName of its first pods. Raises UserError for malformed templates."""
+    spec = _pod_of(job, job.roles[0]).spec if job.roles else None
+    return (spec.scheduler_name if spec is not None else "") or job.scheduler or "default-scheduler"
+
+
+def has_our_pods(job: Job, interpreter: Interpreter) -> bool:
+    """Will pods of it be ours, in a queue or not? Raises UserError for malformed templates."""
+    if job.manager is not None:
         return False
     return job.roles_in is not None or any(_has_devices(_pod_of(job, role), interpreter) for role in job.roles)
 
 
+def _texts(values: Any) -> Any:
+    """Labels or annotations with numbers and truth values as texts: not every kind has a schema that refuses them."""
+    if not isinstance(values, Mapping):
+        return values
+    return {
+        key: msgspec.json.encode(value).decode() if isinstance(value, bool | int | float) else value
+        for key, value in values.items()
+    }
+
+
 def _pod_of(job: Job, role: Role) -> Pod:
     """The first pod of a role, with the fields that the job object sets for all its pods."""
+    metadata = role.template.get("metadata") or {}
     try:
-        pod = msgspec.convert({"metadata": {}, **role.template}, Pod)
+        texts = {key: _texts(metadata[key]) for key in ("labels", "annotations") if key in metadata}
+        pod = msgspec.convert({**role.template, "metadata": {**metadata, **texts}}, Pod)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{job.ref}: the template of role {role.name}: {error}") from None
     name = f"{job.ref.name}-{role.name}"

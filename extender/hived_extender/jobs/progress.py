@@ -73,6 +73,14 @@ def read_duration(text: str) -> float:
     raise UserError(f"expected a length of time such as 90m, 1h30m, 2d or 1-12:00:00, found {_shown_limit(text)}")
 
 
+def read_whole_duration(text: str) -> int:
+    """Whole seconds of a limit that is to end something, rounded up. Raises UserError, for one without end as well."""
+    found = read_duration(text)
+    if math.isinf(found):
+        raise UserError("a limit without end is none: leave it out")
+    return math.ceil(found)
+
+
 def sum_of_units(text: str) -> float | None:
     """Seconds of a duration such as 1h30m, as Go writes it, with days and weeks besides; None for any other text."""
     if len(text) > _LENGTH or not _PARTS.fullmatch(text):
@@ -224,7 +232,7 @@ def write_time(time_s: float) -> str:
 
 
 def _started_at(text: str | None, created: str | None, now_s: float) -> float | None:
-    """The start of a pod; unknown if it is no time, or far ahead, as others than the kubelet may set it.
+    """The start of a pod; unknown if it is no time, or far in the future, as clients other than the kubelet may set it.
 
     An early start would protect a pod from being chosen as a victim, so it is not before `created`.
     """

@@ -147,13 +147,36 @@ class PodCondition(msgspec.Struct):
     message: str | None = None
 
 
+class Terminated(msgspec.Struct):
+    """The end of a container, as its kubelet saw it."""
+
+    exit_code: int = msgspec.field(name="exitCode", default=0)
+    reason: str | None = None
+    finished: str | None = msgspec.field(name="finishedAt", default=None)
+
+
+class ContainerState(msgspec.Struct):
+    """What a container does; its end is all that is read."""
+
+    terminated: Terminated | None = None
+
+
+class ContainerStatus(msgspec.Struct):
+    """The state of one container."""
+
+    state: ContainerState | None = None
+
+
 class PodStatus(msgspec.Struct):
-    """The status of a pod."""
+    """The status of a pod. `reason` is that of its kubelet or of the node's controller, such as `Evicted`."""
 
     phase: str | None = None
     conditions: list[PodCondition] | None = None
     nominated_node: str | None = msgspec.field(name="nominatedNodeName", default=None)
     started: str | None = msgspec.field(name="startTime", default=None)
+    reason: str | None = None
+    containers: list[ContainerStatus] | None = msgspec.field(name="containerStatuses", default=None)
+    init_containers: list[ContainerStatus] | None = msgspec.field(name="initContainerStatuses", default=None)
 
 
 class AskedPod(msgspec.Struct):
@@ -224,8 +247,8 @@ class Pod(msgspec.Struct):
 
     @property
     def is_over(self) -> bool:
-        """True if it will never run again and so holds nothing: it has completed, or is being deleted and has no node,
-        nor will the API server let it have one.
+        """True if it will never run again and so holds nothing (rule 27.16): it has completed, or is being deleted and
+        has no node, nor will the API server let it have one.
         """
         return self.has_completed or bool(self.metadata.deletion_timestamp and not self.node)
 

@@ -5,6 +5,7 @@ for the few fields that we read. Connections are ours too (`connections.py`), bu
 on the way. Every call has a time-out, and none is made while a lock is held.
 """
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar, overload
@@ -17,12 +18,14 @@ from urllib3.util import Timeout, parse_url
 
 from hived_extender.kube.answers import KubeError, Listing, Watch, body_of, decode, decode_page, refusal
 from hived_extender.kube.connections import BrokenError
-from hived_extender.kube.endpoint import Configuration, Endpoint, Way
+from hived_extender.kube.endpoint import NEVER, Configuration, Credentials, Endpoint, Identity, Way
+from hived_extender.kube.packages import missing
 
 __all__ = ("LIVE_PODS", "NAMESPACES", "NODES", "PODS", "KubeClient", "KubeError", "load_configuration", "pod_path")
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/pods"
+VERSION = "/version"
 NAMESPACES = "/api/v1/namespaces"
 LIVE_PODS = "status.phase!=Succeeded,status.phase!=Failed"
 """A field selector. A pod that completes leaves this selection, which the API server reports as its deletion."""
@@ -58,6 +61,12 @@ class KubeClient:
     def with_timeout(self, request_timeout_s: float) -> "KubeClient":
         """Another client of the same API server, with a pool of its own, that waits this long for an answer."""
         return KubeClient(self._endpoint.configuration, request_timeout_s=request_timeout_s)
+
+    def as_bearer(self, token: str, request_timeout_s: float) -> "KubeClient":
+        """Another client of the same API server, which shows this token and nothing of ours. To be closed."""
+        shown = Identity(f"Bearer {token}")
+        configuration = replace(self._endpoint.configuration, credentials=Credentials(lambda: (shown, NEVER)))
+        return KubeClient(configuration, request_timeout_s=request_timeout_s)
 
     def list_objects(
         self, path: str, item_type: type[T], *, field_selector: str = "", label_selector: str = ""
@@ -109,9 +118,20 @@ class KubeClient:
         """One object. Raises KubeError."""
         return decode(msgspec.json.Decoder(item_type), self._request("GET", path))
 
-    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object in the collection `path` and return it as stored. Raises KubeError."""
-        return decode(msgspec.json.Decoder(dict[str, Any]), self._request("POST", path, body=body))
+    def text(self, path: str, query: Mapping[str, str]) -> str:
+        """An answer that is no object, such as the log of a pod. Raises KubeError."""
+        return self._request("GET", path, query).decode("utf-8", "replace")
+
+    def create(
+        self, path: str, body: Mapping[str, Any], *, dry_run: bool = False, is_strict: bool = False
+    ) -> dict[str, Any]:
+        """Create an object in the collection `path` and return it as stored, or as it would be. Raises KubeError.
+
+        `is_strict`: fields that the API server does not know are refused, as for kubectl.
+        """
+        query = {"dryRun": "All"} if dry_run else {}
+        query |= {"fieldValidation": "Strict"} if is_strict else {}
+        return decode(msgspec.json.Decoder(dict[str, Any]), self._request("POST", path, query, body=body))
 
     def replace(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Replace an object; fails with a conflict if its resourceVersion is not the stored one. Raises KubeError."""
@@ -264,17 +284,58 @@ def load_configuration(api_server: str = "", kubeconfig: str = "") -> Configurat
         _check_address(api_server)
     if api_server and not kubeconfig:
         return Configuration(api_server.rstrip("/"))
-    from hived_extender.kube import kubeconfig as kubeconfigs  # noqa: PLC0415  # the official client, 15 MB
-
     try:
-        files = [Path(kubeconfig)] if kubeconfig else kubeconfigs.default_files()
-        configuration = kubeconfigs.read_kubeconfig(files) if files else kubeconfigs.read_service_account()
+        configuration = _read([Path(kubeconfig)] if kubeconfig else _default_files())
     except Exception as error:  # a broken kubeconfig makes its readers fail in many ways
+        if isinstance(error, ModuleNotFoundError) and (told := missing(error)) is not None:
+            raise KubeError(0, "ConfigError", f"credentials for a Kubernetes API server: {told}") from error
         wanted = "kubeApiServerAddress or KUBE_APISERVER_ADDRESS, a kubeconfig file or a service account"
         found = f"kubeconfig {kubeconfig}: {error}" if kubeconfig else str(error)
         message = f"cannot find a Kubernetes API server: expected {wanted}, found none that is usable ({found})"
         raise KubeError(0, "ConfigError", message) from error
     return replace(configuration, host=api_server.rstrip("/")) if api_server else configuration
+
+
+def _default_files() -> list[Path]:
+    """The files that `KUBECONFIG` lists, else ~/.kube/config; files that are not there are left out."""
+    listed = os.environ.get("KUBECONFIG") or "~/.kube/config"
+    paths = [Path(part).expanduser() for part in listed.split(os.pathsep) if part]
+    return [path for path in paths if path.is_file()]
+
+
+def _read(files: list[Path]) -> Configuration:
+    if len(files) == 1 and (server := _address_alone(files[0])):
+        return Configuration(server)
+    if files:
+        from hived_extender.kube.kubeconfig import read_kubeconfig  # noqa: PLC0415  # the official client, 17 MB
+
+        return read_kubeconfig(files)
+    from hived_extender.kube.service_account import read_service_account  # noqa: PLC0415  # a part of it, 1 MB
+
+    return read_service_account()
+
+
+def _address_alone(file: Path) -> str:
+    """The API server of a kubeconfig that says nothing else, as that of an embedded cluster; "" of any other.
+
+    No credentials have to be read then, so the official client is not loaded.
+    """
+    import yaml  # noqa: PLC0415  # where an address is given, no file is read
+
+    try:
+        found = yaml.safe_load(file.read_text())
+        context = _entry(found, "context", found["current-context"])
+        cluster, user = (_entry(found, kind, context[kind]) for kind in ("cluster", "user"))
+    except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
+        return ""  # whoever reads all of it says why
+    is_alone = isinstance(cluster, dict) and cluster.keys() == {"server"} and user == {}
+    return str(cluster["server"]).rstrip("/") if is_alone and str(cluster["server"]).startswith("http://") else ""
+
+
+def _entry(document: Any, kind: str, name: Any) -> Any:
+    """What a kubeconfig says of a cluster, a user or a context. Raises ValueError if not once."""
+    (found,) = [each[kind] for each in document[f"{kind}s"] if each["name"] == name]
+    return found
 
 
 def _check_address(api_server: str) -> None:

@@ -90,7 +90,7 @@ def with_transition(
 class Backoff(msgspec.Struct):
     """When something that failed is tried again: after `first_s`, then later each time, up to `longest_s`.
 
-    `at_s` is when the next try is due; 0 if the last one did not fail.
+    `at_s` is the time of the next try; 0 if the last one did not fail.
     """
 
     first_s: float = FIRST_RETRY_S

@@ -19,7 +19,7 @@ from hived_extender.kube.answers import KubeError
 from hived_extender.kube.connections import Connections
 
 BEFORE_EXPIRY_S = 30.0
-"""A token is renewed so long before it expires: a call may be under way for that time."""
+"""A token is renewed so long before it expires: a call may be under way for that time (rule 34.4)."""
 
 NEVER = float("inf")
 
@@ -127,7 +127,7 @@ class Endpoint:
             return way
 
     def forget(self, refused: Way) -> None:
-        """Ask for the identity anew: the API server has refused it."""
+        """Ask for the identity anew: the API server has refused it (rule 34.4)."""
         self.configuration.credentials.forget(refused.identity)
         with self._lock:
             way, _ = self._known
@@ -209,7 +209,7 @@ def environment_proxy(url: str) -> str:
     proxy = proxies.get(urlsplit(url).scheme) or proxies.get("all", "")
     if not proxy:
         return ""
-    from kubernetes.client.rest import should_bypass_proxies  # noqa: PLC0415  # 15 MB
+    from kubernetes.client.rest import should_bypass_proxies  # noqa: PLC0415  # 17 MB
 
     if should_bypass_proxies(url, proxies.get("no", "").replace("*.", ".")):
         return ""

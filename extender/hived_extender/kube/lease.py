@@ -6,8 +6,8 @@ all of its duration from when they last saw the Lease change. So they never begi
 counts on its own clock, one that no clock adjustment moves; the times in the Lease are for people.
 
 The Lease is not believed where another account may have written it, so that rights on it do not make two leaders. A
-leader names the digest of a number that it alone knows, and gives the number away when it lets go. Only then does
-another one begin at once. A Lease that was emptied, cut short or rewritten otherwise is respected for all of its
+leader names the digest of a number that it alone knows, and publishes the number when it releases the Lease. Only then
+does another one begin at once. A Lease that was emptied, cut short or rewritten otherwise is respected for all of its
 duration, counted anew. Its leader sees that at its next renewal, and takes it back or stops.
 
 All that is exact only as long as processes are not paused. The API server refuses the writes of a leader that wakes up
@@ -43,7 +43,7 @@ UNKNOWN_S = 3 * RENEW_INTERVAL_S
 
 DIGEST = "hivedscheduler.microsoft.com/release-digest"
 RELEASE = "hivedscheduler.microsoft.com/release"
-"""Annotations of the Lease: the digest of the leader's number, and the number once the leader lets go."""
+"""Annotations of the Lease: the digest of the leader's number, and the number once the leader releases it."""
 
 LATE = "the Lease was not renewed in time"
 
@@ -95,7 +95,7 @@ class Elector:
 
     `on_gained` is called with a function that tells at any time whether that term goes on; `on_standing`, when a term
     ends and whenever the reason changes, with why this replica does not lead. Both are called on the elector's thread
-    and must return at once. `may_lead` is asked before each round: a replica that is broken lets go.
+    and must return at once. `may_lead` is asked before each round: a broken replica releases the Lease.
     """
 
     def __init__(
@@ -238,7 +238,7 @@ class Elector:
 
     @property
     def _is_released(self) -> bool:
-        """Has the holder that we knew let go by itself?"""
+        """Has the holder that we knew released the Lease?"""
         number = (self._seen.metadata.annotations or {}).get(RELEASE, "")
         return self._held is not None and self._held.knows(number, self._seen_at)
 

@@ -118,11 +118,13 @@ class Metrics:
         self._make_vc_instruments(counter, histogram)
         self.queue_admitted = counter(
             "hived_queue_admitted",
-            "Jobs that a queue let go, once cells for all of their pods were held.",
+            "Jobs that a queue resumed, once cells for all of their pods were held.",
             ["queue"],
         )
         self.queue_reclaimed = counter(
-            "hived_queue_reclaimed", "Jobs of a queue that were called back, as others were due their cells.", ["queue"]
+            "hived_queue_reclaimed",
+            "Jobs of a queue that were suspended, as others were entitled to their cells.",
+            ["queue"],
         )
 
     def _make_configuration_instruments(

@@ -8,7 +8,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -29,6 +29,7 @@ STEADY_AFTER_S = 5.0
 EXPIRED = 410
 
 T = TypeVar("T")
+Key = TypeVar("Key", bound=Hashable)
 
 
 class OpenWatch(Protocol[T]):
@@ -73,6 +74,26 @@ def drained(items: list[T]) -> Iterator[T]:
     items.reverse()
     while items:
         yield items.pop()
+
+
+def mirrored(
+    path: str,
+    item_type: type[T],
+    key_of: Callable[[T], Key],
+    known: Callable[[], Iterable[Key]],
+    seen: Callable[[T], None],
+    gone: Callable[[Key], None],
+    field_selector: str = "",
+) -> Resource[T]:
+    """A path whose objects are kept by key: a list of all is a deletion for each `known` one that it lacks."""
+
+    def sync(items: list[T]) -> None:
+        for key in set(known()).difference(map(key_of, items)):
+            gone(key)
+        for item in drained(items):
+            seen(item)
+
+    return Resource(path, item_type, sync, seen, lambda item: gone(key_of(item)), field_selector)
 
 
 class Reflector(Generic[T]):

@@ -12,22 +12,11 @@ from weakref import WeakValueDictionary, ref
 import msgspec
 
 from hived.values.errors import UserError
+from hived_config.selectors import IN, NOT_IN, Requirement, Selector, matches
 from hived_extender.jobs.amounts import set_aside
 from hived_extender.jobs.namespaces import NAMESPACE_NAME
 from hived_extender.jobs.wire import ENABLE_LIMIT, Container, Pod, PodSpec
-from hived_extender.kube_rules.selectors import (
-    IN,
-    MOST,
-    NOT_IN,
-    LabelSelectorSpec,
-    NodeTerm,
-    NodeTermSpec,
-    Requirement,
-    Selector,
-    matches,
-    of_labels,
-    units,
-)
+from hived_extender.kube_rules.selectors import MOST, LabelSelectorSpec, NodeTerm, NodeTermSpec, of_labels, units
 
 ANY_IP = "0.0.0.0"
 

@@ -18,9 +18,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from hived_config.selectors import Requirement, matches
 from hived_extender.jobs.wire import Node
 from hived_extender.kube_rules.demands import Demands, SpreadConstraint, Toleration
-from hived_extender.kube_rules.selectors import MOST, PODS, NodeTerm, Requirement, matches, node_matches, units
+from hived_extender.kube_rules.selectors import MOST, PODS, NodeTerm, node_matches, units
 
 UNSCHEDULABLE = "node(s) were unschedulable"
 NO_MATCH = "node(s) didn't match Pod's node affinity/selector"

@@ -13,9 +13,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from hived_config.selectors import Selector, matches
 from hived_extender.kube_rules.demands import NamespaceLabels, PodTerm, RuledPod, SpreadConstraint
 from hived_extender.kube_rules.nodes import NO_MATCH, RuledNode, fits_empty, shortages
-from hived_extender.kube_rules.selectors import PODS, Selector, matches
+from hived_extender.kube_rules.selectors import PODS
 
 _KEPT_QUESTIONS = 64
 

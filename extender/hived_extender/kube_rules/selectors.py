@@ -1,9 +1,5 @@
-"""Label selectors and node selectors, and amounts of resources as whole numbers, whose sums fit into 64 bits.
+"""Label selectors and node selectors, and amounts of resources as whole numbers, whose sums fit into 64 bits."""
 
-A selector is a tuple of requirements, of which all have to hold. The empty one is met by everything, None by nothing.
-"""
-
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import ceil
@@ -12,61 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from hived_config.quantities import LONGEST_QUANTITY, exact
-
-IN = "In"
-NOT_IN = "NotIn"
-EXISTS = "Exists"
-DOES_NOT_EXIST = "DoesNotExist"
-GREATER = "Gt"
-LESS = "Lt"
-
-_INT64 = re.compile(r"[+-]?[0-9]{1,19}")
-
-
-class Requirement(NamedTuple):
-    """A requirement on one label."""
-
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
-
-    def holds(self, value: str | None) -> bool:
-        """Does it hold for a label's value, None if there is no such label? Never for an unknown operator."""
-        match self.operator:
-            case "In":
-                return value is not None and value in self.values
-            case "NotIn":
-                return value is None or value not in self.values
-            case "Exists":
-                return value is not None
-            case "DoesNotExist":
-                return value is None
-            case "Gt" | "Lt":
-                return self._compares(value)
-        return False
-
-    @property
-    def text(self) -> str:
-        """As people read it: `zone=a`, `zone in (a, b)`, `zone exists`."""
-        listed = ", ".join(self.values)
-        match self.operator:
-            case "In" if len(self.values) == 1:
-                return f"{self.key}={listed}"
-            case "In" | "NotIn":
-                return f"{self.key} {'in' if self.operator == IN else 'not in'} ({listed})"
-            case "Exists" | "DoesNotExist":
-                return f"{self.key} {'exists' if self.operator == EXISTS else 'does not exist'}"
-        return f"{self.key} {self.operator} {listed}"
-
-    def _compares(self, value: str | None) -> bool:
-        bound = _int64(self.values[0]) if len(self.values) == 1 else None
-        number = _int64(value)
-        if bound is None or number is None:
-            return False
-        return number > bound if self.operator == GREATER else number < bound
-
-
-Selector = tuple[Requirement, ...]
+from hived_config.selectors import IN, NOT_IN, Requirement, Selector, matches
 
 
 class NodeTerm(NamedTuple):
@@ -135,11 +77,6 @@ def of_labels(labels: Mapping[str, str]) -> Selector:
     return LabelSelectorSpec(dict(labels)).read()
 
 
-def matches(selector: Selector | None, labels: Mapping[str, str]) -> bool:
-    """Do labels meet all requirements of a selector?"""
-    return selector is not None and all(each.holds(labels.get(each.key)) for each in selector)
-
-
 def node_matches(terms: Sequence[NodeTerm] | None, name: str, labels: Mapping[str, str]) -> bool:
     """Does a node meet one of the terms? None demands nothing."""
     return terms is None or any(
@@ -149,13 +86,6 @@ def node_matches(terms: Sequence[NodeTerm] | None, name: str, labels: Mapping[st
 
 def _is_known_of_names(requirement: Requirement) -> bool:
     return requirement.key == "metadata.name" and requirement.operator in {IN, NOT_IN} and len(requirement.values) == 1
-
-
-def _int64(text: str | None) -> int | None:
-    if text is None or not _INT64.fullmatch(text):
-        return None
-    number = int(text)
-    return number if -(2**63) <= number < 2**63 else None
 
 
 MOST = 2**50

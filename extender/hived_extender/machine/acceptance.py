@@ -1,14 +1,11 @@
 """Pods with cells and no binding yet: kube-scheduler must accept the node, then bind.
 
 It is woken until it does. A node that it does not offer any more is not forced: the place is freed, with those of its
-mates while none is bound, and the search starts again. A gang with Koordinator's `NonStrict` keeps the mates' places
-for its waiting time.
+mates while none is bound, and the search starts again.
 
-Pods that start together are bound together: each binding is held until kube-scheduler has accepted all places. It
-counts held pods as on their nodes, so its filters see them all. A binding held for too long is refused, which frees
-that room. The start then *gathers* without holding anything, until each pod has a node, and is *repeated*, one start at
-a time, as two gangs could deadlock over CPU. A pod is bound without kube-scheduler only if it ignores offers, or if
-kube-scheduler has forgotten it. Not thread-safe.
+Pods that start together are bound together (rule 26.7). kube-scheduler counts held pods as on their nodes, so its
+filters see them all. A refused binding frees that room, so the start *gathers* and is *repeated* (rule 26.8). A pod is
+bound without kube-scheduler only if it ignores offers, or if kube-scheduler has forgotten it. Not thread-safe.
 """
 
 import logging
@@ -157,7 +154,7 @@ class Starts:
         return f"{record.key} is bound when kube-scheduler has accepted the nodes of its mates: {names}"
 
     def lapse(self, record: PodRecord) -> None:
-        """Refuse a binding that was held too long: all places must be accepted again."""
+        """Refuse a binding that was held too long (rule 26.8): all places must be accepted again."""
         start = self._starts.get(record.uid)
         if start is None or start.is_gathering or all(one is not record for one in start.members):
             return
@@ -194,7 +191,7 @@ class Starts:
         self._outbox.wake_in((START, start.members[0].uid), min(START_S, left_s) if left_s > 0 else START_S)
 
     def _waiting_s(self, members: Sequence[PodRecord]) -> float:
-        """Seconds for which these pods keep their places when one is refused; 0 if a gang is strict."""
+        """Seconds for which these pods keep their places when one is refused (rule 26.7); 0 if a gang is strict."""
         gangs = [self._gangs.get(record.gang) if record.gang is not None else None for record in members]
         kept_s = MOST_KEPT_S
         for gang in dict.fromkeys(gangs):
@@ -341,7 +338,7 @@ UNBOUND_S = 660.0
 """How long it has to bind a pod that it has asked about: it gives volumes ten minutes to be there."""
 
 HELD_S = 4.0
-"""How long a binding is held back; a call to an extender may take five seconds unless kube-scheduler is told more."""
+"""How long a binding is held back (rule 26.8); kube-scheduler's call may take 5 s unless it is told more."""
 
 MOST_REFUSALS = 4
 """After so many places that were refused in a row, a pod waits for the next change before it gets another."""
@@ -592,7 +589,7 @@ class Acceptance:
         if not need:
             self._forced.bind(record, f"it has not asked about the pod for {FORGOTTEN_S:g} s")
             return
-        text = f"kube-scheduler does not ask about this pod, and nobody else may bind it: {need}"
+        text = f"kube-scheduler does not ask about this pod, and no other may bind it: {need}"
         self._announcements.say(
             record, Reason.NOT_HANDLED, f"{text}; is a kube-scheduler of its schedulerName running?"
         )

@@ -86,9 +86,9 @@ class Announcements:
         )
         self.say(pod, Reason.LAZY_PREEMPTED, text)
 
-    def evicting(self, victim: PodRef, preemptor: PodRef) -> None:
-        """Note an eviction. The preemptor is named by uid, as it may belong to another tenant."""
-        self.say(victim, Reason.PREEMPTED, f"its cells are needed by pod {preemptor.uid}")
+    def evicting(self, victim: PodRef, winner: str) -> None:
+        """Note an eviction. Readers of the victim's namespace see the words for the `winner`."""
+        self.say(victim, Reason.PREEMPTED, f"its cells are needed by {winner}")
 
     def devices_missing(self, node: str, text: str) -> None:
         """Note that a node does not offer all its devices."""

@@ -184,6 +184,7 @@ class BoundPods:
         self._metrics = outbox.metrics
         self._announcements = announcements
         self._changed: dict[str, Mapping[str, str]] = {}
+        self._unaccounted: dict[str, tuple[str, str]] = {}  # by uid: pods that run where the core cannot have them
         self._names = GroupNames()
         self._shrunk = ShrunkGroups()
         self.promises = Promises(pods, gangs)
@@ -191,6 +192,11 @@ class BoundPods:
         self.kept = ChangedBindings(outbox)
         self.devices = DeviceKeeper(announcements, self.holds_cells)
         self.quota_labels: Callable[[str], Mapping[str, str] | None] = lambda uid: None
+
+    @property
+    def unaccounted(self) -> list[tuple[str, str]]:
+        """The pods that run where the core cannot have them, and why, by name."""
+        return sorted(self._unaccounted.values())
 
     def begin(self) -> None:
         """Begin a term: write annotations that are out of date."""
@@ -208,6 +214,7 @@ class BoundPods:
 
     def gone(self, record: PodRecord) -> None:
         """Delete a pod from the core and forget it."""
+        self._unaccounted.pop(record.uid, None)
         self._names.forget(record.uid)
         self._shrunk.forget(record.uid)
         self.release(record)
@@ -218,7 +225,7 @@ class BoundPods:
     def release(self, record: PodRecord) -> None:
         """Delete a pod from the core."""
         request, place = record.request, record.place
-        record.request, record.place = None, NO_PLACE
+        record.request, record.place, record.written_group = None, NO_PLACE, ""
         if self._term.core is not None and record.is_in_core and request is not None:
             is_unbound = place.info is not None and record.state is not PodState.BOUND and not record.writing.is_open
             self._term.core.delete(request, was_bound=not is_unbound)
@@ -260,6 +267,7 @@ class BoundPods:
                 group = self._written_request(record, record.reading).spec.group
                 if group != record.request.spec.group:
                     self._shrunk.put(record.uid, group, record.request.spec.leaf_cell_count)
+                    record.written_group = group.name
 
     def _written_request(self, record: PodRecord, reading: Reading) -> PodRequest:
         """The request as the author wrote it. Raises UserError if the pod may not have it."""
@@ -314,6 +322,7 @@ class BoundPods:
         request = self._written_request(record, reading)
         group = request.spec.group.name
         record.request = self._shrunk.as_placed(request, info, record.key) if reading.is_own else request
+        record.written_group = self._shrunk.written(record.request).spec.group.name
         quota = None if reading.proof is None else reading.proof.quota
         record.place = replace(record.place, info=info, quota=quota)
         is_bare = reading.is_own and _is_bare(reading, group)
@@ -409,6 +418,7 @@ class BoundPods:
             self.tell_unaccounted(record, error)
             return
         record.is_in_core = True
+        self._unaccounted.pop(record.uid, None)
         self.devices.pods_moved(record.place.node)
         self._tell_scheduled(record, self._announcements.replayed)
         log.debug("bound pod replayed", extra={"fields": {"pod": record.key, "node": record.place.node}})
@@ -436,13 +446,13 @@ class BoundPods:
     def tell_unaccounted(self, record: PodRecord, error: UserError) -> None:
         """Announce a pod that runs where the core cannot have it."""
         self._metrics.recovery_failures.inc()
+        self._unaccounted[record.uid] = record.key, error.message
         log.warning("bound pod not accounted", extra={"fields": {"pod": record.key, "reason": error.message}})
 
     def downgrade(self, group: Group) -> None:
-        """Tell pods that their group lost its place in its VC, and annotate them for the next rebuild.
+        """Tell pods that their group lost its place in its VC, and annotate them (rule 27.15).
 
-        Bind info without preassigned cell types says this to HiveD too. A group that finds its place taken at replay
-        keeps its annotations: another configuration may have room.
+        Bind info without preassigned cell types says this to HiveD too.
         """
         if self._term.core is None or group.lazy_preemptor in (None, group.name):
             return
@@ -510,6 +520,7 @@ class BoundPods:
             if slot != first:
                 core.adopt(request, infos[slot], record.progress.times)
             self._shrunk.put(record.uid, written[record.uid].group, request.spec.leaf_cell_count)
+            record.written_group = written[record.uid].group.name
         self._replaced((one, requests[slot], infos[slot]) for one, slot in zip(known, holders, strict=True))
         return kept
 

@@ -19,7 +19,9 @@ from hived.values.decisions import Cause, Explanation, HoldingGroup
 from hived.values.events import Offer
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
 from hived.why.relaxing import Emptied
-from hived_extender.api.waiting import MASKED, TAKEN_BACK, BadNode, CauseName, Certificate, Holder, Preempted
+from hived_extender.api.ends import NEVER_RAN, NOT_BY_EXIT, UNSEEN, exit_words, preempted_words
+from hived_extender.api.names import short_name
+from hived_extender.api.waiting import MASKED, TAKEN_BACK, BadNode, CauseName, Certificate, Ended, Holder, Preempted
 from hived_extender.jobs.progress import write_time
 from hived_extender.kube_rules.demands import Demands
 
@@ -30,7 +32,7 @@ ANOTHERS = "another tenant's job"
 
 NEVER_PREEMPTS = "others use its cells, and its preemptionPolicy is Never: it waits until they end"
 
-NOBODY_HELPS = "others use its cells, and kube-scheduler would refuse it whoever of them left"
+NOBODY_HELPS = "others use its cells, and kube-scheduler would refuse it even without them"
 
 OTHERS_LEAVE = "others are leaving for other reasons, and it starts without more victims once they have left"
 
@@ -57,18 +59,34 @@ def sentence_of(found: Certificate, today: str, namespace: str = "") -> str:
     if found.never_preempts:
         return f"needs {found.asks}; {NEVER_PREEMPTS}"
     if found.cause in TAKEN_BACK:
-        return f"needs {found.asks}; its cells are being taken back from {_holders(found, today, namespace)}"
+        return f"needs {found.asks}; its cells are being reclaimed from {_holders(found, today, namespace)}"
     if found.cause == "kubernetes" and found.rules.startswith((NO_NODE, NOBODY_HELPS)):
         return f"needs {found.asks}; {found.rules}"
     parts = list(_parts(found, today, namespace))
     text = parts[0] if parts else f"{_place(found)} has no room of this shape"
-    return f"needs {found.asks}; {text}" + "".join(f" and {part}" for part in parts[1:])
+    own = f"; {found.own_pods} of its own pods {'runs' if found.own_pods == 1 else 'run'}" if found.own_pods else ""
+    return f"needs {found.asks}; {text}" + "".join(f" and {part}" for part in parts[1:]) + own
 
 
 def preempted_sentence(found: Preempted, today: str, namespace: str = "") -> str:
-    """The moment and the winner of a preemption, for a job of `namespace`."""
+    """The moment, the winner and the kind of a preemption or eviction, for a job of `namespace`."""
     by = ANOTHERS if found.by == MASKED else short_name(found.by, found.namespace, namespace)
-    return f"preempted at {moment(found.at, today)}" + (f" for {by}" if by else "")
+    return preempted_words(found, moment(found.at, today), by)
+
+
+def ended_sentence(state: str, ended: Ended, today: str, namespace: str = "") -> str:
+    """How a job of `namespace` ended, and when it was preempted, without its state."""
+    parts = [exit_words(ended)] if state not in NOT_BY_EXIT else []
+    if not ended.started and state == "Deleted":
+        parts.append(NEVER_RAN)
+    if state == "Unknown":
+        parts.append(UNSEEN)
+    shown = ended.evictions[-NAMED:]
+    parts += [preempted_sentence(one, today, namespace) for one in shown]
+    more = ended.eviction_count - len(shown)
+    if more > 0:
+        parts.append("once before" if more == 1 else f"{more} times before")
+    return "; ".join(part for part in parts if part)
 
 
 def moment(at: str, today: str) -> str:
@@ -169,16 +187,6 @@ def _holder(holder: Holder, today: str, namespace: str) -> str:
     return f"{short_name(holder.group, holder.namespace, namespace)} ({', '.join(facts)})"
 
 
-def short_name(job: str, namespace: str, reader: str) -> str:
-    """The name of a job of a namespace, for readers of the namespace `reader`."""
-    kind, _, bare = job.partition("/")
-    name = bare if kind == "podgroup" or bare.startswith(f"{namespace}/") else job
-    for separator in "/:":
-        if reader and namespace == reader:
-            name = name.removeprefix(reader + separator)
-    return name
-
-
 def _uncounted(found: Certificate) -> str:
     return f"{counted(found.bad, found.unit)} cannot be used"
 
@@ -222,8 +230,8 @@ _NOT_DEVICES = frozenset({"cpu", "memory", "ephemeral-storage"})
 class GroupFacts(msgspec.Struct, frozen=True):
     """A group with cells, as its owner knows it; moments in seconds since 1970.
 
-    `job` is its name for `hived why`. A leaving job is gone at `ends_s`; others end there by their own declaration. A
-    waiting job has reserved cells that are still in use.
+    `job` is its name in lists. A leaving job is gone at `ends_s`; others end there by their own declaration. A waiting
+    job has reserved cells that are still in use.
     """
 
     job: str
@@ -232,13 +240,18 @@ class GroupFacts(msgspec.Struct, frozen=True):
     ends_s: float | None = None
     is_leaving: bool = False
     is_waiting: bool = False
+    user: str = ""
 
 
-class Facts(Protocol):
-    """Names and moments unknown to the core."""
+class FactsOfGroups(Protocol):
+    """Names and moments of groups unknown to the core."""
 
     def of_group(self, name: str) -> GroupFacts | None:
         """A group with cells; None if unknown."""
+
+
+class Facts(FactsOfGroups, Protocol):
+    """The same, and those of nodes."""
 
     def of_node(self, name: str) -> BadNode:
         """The trouble of an unusable node."""
@@ -347,11 +360,14 @@ def with_sentence(found: Certificate, now_s: float, namespace: str = "") -> Cert
     return msgspec.structs.replace(found, sentence=sentence_of(found, today(now_s), namespace))
 
 
-def asks_of(requests: Sequence[PodRequest], leaf_type: str, node_leaves: int = 0, sized_by: str = "") -> str:
+def asks_of(
+    requests: Sequence[PodRequest], leaf_type: str, node_leaves: int = 0, sized_by: str = "", *, is_gang: bool = True
+) -> str:
     """Describe a job's request: `2 nodes of 8 H100 at once`, `1 pod of 3 H100`, `1 pod of 2 and 1 of 8 H100 at once`.
 
     Several leaf cell types are listed apart: `1 pod of 4 A10 and 2 pods of 8 H100 at once`. Pods of a whole node are
-    called nodes, if nodes have `node_leaves` leaf cells. `sized_by` names the resource that sets their size.
+    called nodes, if nodes have `node_leaves` leaf cells. `sized_by` names the resource that sets their size. Pods that
+    are no gang start one by one.
     """
     counts: dict[tuple[str, int], int] = {}
     is_one_type = len({request.spec.leaf_cell_type for request in requests}) == 1
@@ -362,17 +378,19 @@ def asks_of(requests: Sequence[PodRequest], leaf_type: str, node_leaves: int = 0
             counts[key] = counts.get(key, 0) + member.pod_count
     spec = requests[0].spec
     within = spec.within_cell if spec.within_is_required else ""
-    return _asks(tuple(sorted(counts.items())), node_leaves, within, sized_by)
+    return _asks(tuple(sorted(counts.items())), node_leaves, within, sized_by, is_gang)
 
 
 @lru_cache(maxsize=1024)
-def _asks(counts: tuple[tuple[tuple[str, int], int], ...], node_leaves: int, within: str, sized_by: str) -> str:
+def _asks(
+    counts: tuple[tuple[tuple[str, int], int], ...], node_leaves: int, within: str, sized_by: str, is_gang: bool
+) -> str:
     """The cached words of `asks_of`: most jobs ask for the same."""
     word = "node" if [size for (_, size), _ in counts] == [node_leaves] and node_leaves > 1 else "pod"
     types = dict.fromkeys(leaves for (leaves, _), _ in counts)
     parts = [f"{counted(count, word)} of {size}" + f" {leaves}" * (len(types) > 1) for (leaves, size), count in counts]
     leaves = f" {next(iter(types))}" if len(types) == 1 else ""
-    together = " at once" if sum(count for _, count in counts) > 1 else ""
+    together = " at once" if is_gang and sum(count for _, count in counts) > 1 else ""
     where = f" in one {within}" if within else ""
     return f"{listed_with(parts)}{leaves}{together}{where}" + (f" for {sized_by}" if sized_by else "")
 
@@ -402,7 +420,7 @@ def size_from(leaf_type: str, size: int, demands: Demands, spec: ClusterSpec) ->
     return ""
 
 
-def holders_of(groups: Sequence[HoldingGroup], topology: Topology, facts: Facts) -> list[Holder]:
+def holders_of(groups: Sequence[HoldingGroup], topology: Topology, facts: FactsOfGroups) -> list[Holder]:
     """The jobs of these groups in order; groups of one job are one holder."""
     found: dict[str, Holder] = {}
     for group in groups:
@@ -421,6 +439,7 @@ def holders_of(groups: Sequence[HoldingGroup], topology: Topology, facts: Facts)
             is_lent=group.is_lent or bool(before and before.is_lent),
             is_leaving=known.is_leaving,
             is_waiting=known.is_waiting,
+            user=known.user or (before.user if before else ""),
         )
     return list(found.values())
 

@@ -2,8 +2,7 @@
 
 Played in a scenario, claim by claim. Only asked while jobs leave for others.
 
-A `Lender` knows the jobs of queues on lent cells, which guaranteed work of no queue may have back. Whoever holds cells
-for such work asks it for the jobs that could leave, and has it preempt some of them.
+A `Lender` knows the jobs of queues on lent cells, which guaranteed work of no queue may reclaim (rule 31.11).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -226,7 +225,7 @@ class Lender(Protocol):
     def lent(self) -> Lent:
         """As it is now."""
 
-    def call_back(self, hold: Hold, jobs: Sequence[JobRef]) -> None:
+    def reclaim(self, hold: Hold, jobs: Sequence[JobRef]) -> None:
         """Preempt these jobs for a hold. No other job gets the cells that it needs until it is forgotten."""
 
     def forget_others(self, keys: Collection[str]) -> None:
@@ -240,7 +239,7 @@ class NoLender:
         """See `Lender`."""
         return Lent()
 
-    def call_back(self, hold: Hold, jobs: Sequence[JobRef]) -> None:
+    def reclaim(self, hold: Hold, jobs: Sequence[JobRef]) -> None:
         """See `Lender`."""
 
     def forget_others(self, keys: Collection[str]) -> None:

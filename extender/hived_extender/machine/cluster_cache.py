@@ -7,7 +7,7 @@ while another replica leads (`terms.py`). Not thread-safe.
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 
 import numpy as np
@@ -17,10 +17,13 @@ from msgspec.structs import replace
 from hived.values.errors import UserError
 from hived.values.events import Offer
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, GroupSpec, PodRequest
+from hived_config.reader import printable
 from hived_extender.jobs.access import MIRROR
+from hived_extender.jobs.annotations import PREFIX
 from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.kinds.description import GangKey, ObjectRef
+from hived_extender.jobs.kinds.table import shown_owner
 from hived_extender.jobs.namespaces import KnownLabels
 from hived_extender.jobs.progress import seconds_of
 from hived_extender.jobs.readings import Reading
@@ -40,6 +43,7 @@ from hived_extender.machine.gangs.table import Gangs
 from hived_extender.machine.jobs import Jobs
 from hived_extender.machine.notices import CONDITION_TYPE, Reason
 from hived_extender.machine.offers import Offers
+from hived_extender.machine.plain_pods import PlainPods
 from hived_extender.machine.pods import NO_OFFER, PodRecord, PodState, PodTable, Seen
 from hived_extender.machine.progress import Progressing
 from hived_extender.machine.retries import Retries
@@ -49,8 +53,14 @@ log = logging.getLogger(__name__)
 NODE_VERSIONS = 10_000
 """Nodes that are gone or not healthy of which the last version is remembered; names of autoscaled nodes never end."""
 
-USER_LABEL = "userName"
-"""The label by which pods of `hived submit` name their user, as OpenPAI's do."""
+CORDONED = "cordoned"
+"""How the trouble of a node begins that is alive, and takes no new pods."""
+
+NODE_REASON = PREFIX + "reason"
+"""The annotation of a node with the reason why it is taken out, for people."""
+
+LONGEST_REASON = 120
+"""Characters of it that are shown."""
 
 
 class ClusterNodes:
@@ -77,8 +87,12 @@ class ClusterNodes:
 
     @property
     def names(self) -> frozenset[str]:
-        """All existing nodes, configured or not."""
+        """All existing nodes, configured or not. Cost O(nodes)."""
         return frozenset(self._nodes)
+
+    def exists(self, name: str) -> bool:
+        """Is there a node of this name, configured or not?"""
+        return name in self._nodes
 
     def begin(self, core: Core, devices: Collection[str]) -> None:
         """Begin offering the nodes of this core. `devices` are the resources that count as cells."""
@@ -135,6 +149,7 @@ class ClusterNodes:
         return self._troubles.get(name, ("not in Kubernetes", None))
 
     def _set_health(self, name: str, is_healthy: bool) -> None:
+        """Tell the core. No pod is evicted for it (rule 10.15)."""
         if is_healthy == (name in self.healthy):
             return
         (self.healthy.add if is_healthy else self.healthy.discard)(name)
@@ -173,12 +188,12 @@ class ClusterNodes:
             if resident.standing is not None and self._term.core is not None:
                 self._retries.room_made()
 
-    def user_of(self, record: PodRecord) -> str:
-        """The user named by the pod's labels; "" for none."""
+    def labels_of(self, record: PodRecord) -> Mapping[str, str]:
+        """The pod's labels, as far as they are known."""
         ruled = record.ruled
         if ruled is None and (resident := self.residents.get(record.uid)) is not None:
             ruled = resident.pod
-        return ruled.labels.get(USER_LABEL, "") if ruled is not None else ""
+        return ruled.labels if ruled is not None else {}
 
 
 def _standing_of(pod: Pod, *, is_lent: bool) -> Standing:
@@ -188,13 +203,22 @@ def _standing_of(pod: Pod, *, is_lent: bool) -> Standing:
 
 
 def _trouble(node: Node) -> tuple[str, str]:
-    """The reason why an unhealthy node is unusable, and since when in RFC 3339; "" if unknown."""
+    """The reason why an unhealthy node is unusable, and since when in RFC 3339; "" if unknown.
+
+    Who cordons a node may write the reason onto it, in words of their own: `cordoned: new fans on Monday`.
+    """
+    why, since = _seen_trouble(node)
+    said = " ".join((node.metadata.annotations or {}).get(NODE_REASON, "").split())
+    return (f"{why}: {printable(said[:LONGEST_REASON])}" if said else why), since
+
+
+def _seen_trouble(node: Node) -> tuple[str, str]:
     conditions = (node.status.conditions or ()) if node.status is not None else ()
     ready = next((one for one in conditions if one.type == "Ready"), None)
     if ready is None or ready.status != "True":
         return "NotReady", (ready.changed or "") if ready is not None else ""
     taints = (node.spec.taints or ()) if node.spec is not None else ()
-    return "cordoned", next((one.time_added or "" for one in taints if one.key == CORDON.key), "")
+    return CORDONED, next((one.time_added or "" for one in taints if one.key == CORDON.key), "")
 
 
 MOST_MATCHED = 64
@@ -210,6 +234,7 @@ class ClusterCache:
         self._announcements, self._retries, self.interpreter = announcements, retries, interpreter
         self.term = Term()
         self.pods = PodTable(self._moved)
+        self.plain = PlainPods()
         self.gangs = Gangs()
         self.growth = Growth(lambda: outbox.now.at)
         self._progress = Progressing(self.term, outbox, announcements)
@@ -279,7 +304,13 @@ class ClusterCache:
         # A pod that we have placed is ours until it ends, whatever name it was placed under.
         is_ours = self.interpreter.is_ours(pod) or has_place or was_placed
         if not is_ours and record is None:
+            if self.interpreter.serves(pod.spec.scheduler_name or "" if pod.spec is not None else ""):
+                owner = self.jobs.maker_of(pod) or shown_owner(pod.labels, meta.owners or (), meta.namespace)
+                self.plain.seen(pod, owner, is_listed=is_listed)
+            else:
+                self.plain.gone(meta.uid)
             return
+        self.plain.gone(meta.uid)
         if self.pods.has_ended(meta.uid) and not is_listed:
             if meta.uid in self.gangs.ended:
                 self._members.end(pod, None)  # it may be on its way out now
@@ -354,7 +385,7 @@ class ClusterCache:
 
     def known_pods(self) -> list[str]:
         """The uids of all remembered pods."""
-        others = (*self.gangs.ended, *self.nodes.residents.uids(), *self.devices.pods())
+        others = (*self.gangs.ended, *self.nodes.residents.uids(), *self.devices.pods(), *self.plain.uids())
         return list(dict.fromkeys((*(record.uid for record in self.pods), *others)))
 
     def _ruled(self, pod: Pod) -> RuledPod:
@@ -367,6 +398,7 @@ class ClusterCache:
     def pod_gone(self, uid: str) -> None:
         """Remove a deleted pod."""
         self.nodes.left(uid)
+        self.plain.gone(uid)
         self._members.forget_end(uid)
         self._remove(uid)
         self.devices.pod_gone(uid)
@@ -485,6 +517,7 @@ class ClusterCache:
             self.pods.move(record, PodState.WAITING)
 
     def _moved(self, record: PodRecord) -> None:
+        self.jobs.note(record.job_object)
         if record.state is PodState.BINDING:
             self._progress.placed(record)
             self.jobs.placed(record)

@@ -50,7 +50,7 @@ from hived_extender.jobs.annotations import BIND_INFO
 from hived_extender.jobs.bind_info import bind_annotations
 from hived_extender.kube.clocks import timestamp
 from hived_extender.machine.devices.table import NodeDevices, Selector
-from hived_extender.recording.record import Draft, Operations, Recorder
+from hived_extender.machine.recording.record import Draft, Operations, Recorder
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +104,7 @@ class Core:
         self.version = 0
         self.number = next(_numbers)
         self.touched: dict[str, None] | None = None
+        self._followers: list[dict[str, None]] = []
         self.now_s: float | None = None
         self.before_victims: Callable[[], None] = lambda: None
         self._tried: dict[PodSpec, Bind | Wait] = {}  # by what was asked for since the last change
@@ -113,6 +114,15 @@ class Core:
         self._is_successor = is_successor
         if recorder is not None:
             recorder.began()
+
+    def follow(self) -> dict[str, None]:
+        """All groups, and from now on those whose cells may have changed. Whoever follows takes them out."""
+        self._followers.append(found := dict.fromkeys(self.state.groups))
+        return found
+
+    def unfollow(self, followed: dict[str, None]) -> None:
+        """The end of `follow`."""
+        self._followers = [each for each in self._followers if each is not followed]
 
     def record_nothing(self) -> None:
         """Stop recording: this copy of the core answers a hypothetical question."""
@@ -211,7 +221,7 @@ class Core:
         return _marked(self.state, decision, request, offer)
 
     def try_waiting(self, request: PodRequest, everywhere: Offer | None) -> Bind | Preempt | Wait:
-        """Ask as `decide` does in the Filtering phase for a waiting pod, with every node offered.
+        """Ask as `decide` does in the Filtering phase for a waiting pod, with every node offered (rule 5.14).
 
         Until the next change, equal requests share one answer from a table; there may be thousands.
         """
@@ -394,6 +404,8 @@ class Core:
         decision = handle(self.state, event)
         if self.touched is not None:
             self.touched |= dict.fromkeys(_groups_of(event, decision))
+        for each in self._followers:
+            each.update(dict.fromkeys(_groups_of(event, decision)))
         if decision.cancelled:
             self.version += 1
             self._on_room()

@@ -7,11 +7,13 @@ a timer. Not thread-safe.
 
 import heapq
 import math
-from collections.abc import Hashable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
+from hived_extender.jobs.job import JobRef
+from hived_extender.jobs.kinds import kind
 from hived_extender.jobs.kinds.description import GangKey, ObjectRef
 from hived_extender.kube.metrics import Metrics
 from hived_extender.machine.gangs.plans import GangState
@@ -94,6 +96,21 @@ class WriteStatuses(msgspec.Struct, frozen=True):
     sources: Mapping[GangKey, ObjectRef]
 
 
+class CallJob(msgspec.Struct, frozen=True):
+    """Make these calls on a job object or its pods, in order, while the term goes on."""
+
+    number: int
+    job: JobRef
+    calls: tuple[kind.Write, ...]
+
+
+class Errand(msgspec.Struct, frozen=True):
+    """Work of the queues off the lock: `run` gets a function that is true while the term goes on."""
+
+    name: str
+    run: Callable[[Callable[[], bool]], Any]
+
+
 class HoldBindings(msgspec.Struct, frozen=True):
     """Hold calls to bind these pods, by uid, until `ReleaseBindings`."""
 
@@ -106,7 +123,9 @@ class ReleaseBindings(msgspec.Struct, frozen=True):
     uids: tuple[str, ...]
 
 
-Write = BindPod | ReadPod | TouchPod | AnnotatePod | EvictPod | Announce | KeepChanged | WriteStatuses
+Write = (
+    BindPod | ReadPod | TouchPod | AnnotatePod | EvictPod | Announce | KeepChanged | WriteStatuses | CallJob | Errand
+)
 Effect = Write | HoldBindings | ReleaseBindings
 
 

@@ -1,7 +1,6 @@
-"""Reserved cells without users, on nodes that kube-scheduler does not offer to the pod that waits for them.
+"""Reserved cells without users, on nodes that kube-scheduler does not offer to the waiting pod (rule 27.13).
 
-kube-scheduler may not have seen the users leave, and is woken again. After some tries the node counts as refused for an
-unknown reason, and the cells are freed. Not thread-safe.
+kube-scheduler may not have seen the users leave, and is woken again. Not thread-safe.
 """
 
 from collections import Counter

@@ -1,8 +1,7 @@
-"""Slots of running affinity groups without a pod: cells are held for pods to come, then given back.
+"""Slots of running affinity groups without a pod: cells are held for pods to come, then given back (rule 26.15).
 
-The cells of a succeeded pod are freed at once. A pod that failed or was deleted may be recreated, and others may not
-exist yet: their slots are held for a while. On borrowed cells, which others could use, that is shorter; waiting pods
-hold their slots longer there, as some may never start.
+A pod that failed or was deleted may be recreated, and others may not exist yet. Others could use borrowed cells, so
+these are held for less time.
 """
 
 import logging
@@ -127,7 +126,7 @@ class EmptySlots:
             self._outbox.wake_in(key, delay)
 
     def _due(self, group: Group) -> list[int]:
-        """The slots to give back; waiting pods hold the newest empty slots of their size."""
+        """The slots to give back (rule 26.15); waiting pods hold the newest empty slots of their size."""
         now, since, sizes = self._outbox.now.at, self._since[group.name], _sizes(group)
         waiting = self._cache.waiting_sizes(group.spec.group)
         due: list[int] = []

@@ -8,6 +8,7 @@ message. Not thread-safe.
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,7 +20,8 @@ from hived.values.specs import PodRequest, PodSpec
 from hived.why.explaining import explain_wait
 from hived.why.relaxing import Emptied
 from hived_config.settings import WaitingMessages
-from hived_extender.api.waiting import MASKED, BadNode, Certificate
+from hived_extender.api.waiting import MASKED, TAKEN_BACK, BadNode, Certificate
+from hived_extender.jobs.job import JobName
 from hived_extender.jobs.progress import seconds_of
 from hived_extender.machine.certificates import (
     GroupFacts,
@@ -71,7 +73,38 @@ class _Known(msgspec.Struct):
     moment: tuple[int, int]
     at_s: float
     found: Certificate
-    sentences: dict[tuple[str, int], str]
+    sentences: dict[tuple[str, int, JobName | None], str]
+
+
+class GroupMembers(NamedTuple):
+    """The pods of a group, listed under the lock. `facts` takes longer and needs no lock: it may be a moment newer."""
+
+    group: str
+    has_cells: bool
+    records: list[PodRecord]
+
+    @property
+    def facts(self) -> GroupFacts | None:
+        """See `CacheFacts.of_group`."""
+        records = self.records
+        if not records:
+            job = held_job(self.group)
+            return None if job is None else GroupFacts(*job)
+        first = records[0]
+        starts = [one.progress.times.started_s for one in records if one.progress.times.started_s is not None]
+        is_leaving = all(one.seen.is_leaving for one in records)
+        ends = [seconds_of(one.seen.leaves_at) if is_leaving else ends_s_of(one) for one in records]
+        owners = {one.owner for one in records}
+        gang = self.group if first.gang is None else f"podgroup/{first.gang}"
+        return GroupFacts(
+            str(first.owner) if len(owners) == 1 and first.owner is not None else gang,
+            first.namespace,
+            min(starts, default=None),
+            last_of(ends),
+            is_leaving,
+            is_waiting=not self.has_cells,
+            user=first.user,
+        )
 
 
 class CacheFacts:
@@ -81,26 +114,16 @@ class CacheFacts:
         self._cache, self._core = cache, core
 
     def of_group(self, name: str) -> GroupFacts | None:
-        """A group with cells; its job is its gang, or the group itself."""
+        """A group with cells; its job is the object that made all of its pods, else its gang, or the group itself."""
+        return self.members(name).facts
+
+    def members(self, name: str) -> "GroupMembers":
+        """The pods of a group with cells, or which wait for them. Cost O(pods), a list of them."""
         holders = self._core.holders(name)
         group = self._core.state.groups.get(name)
         uids = holders or list(group.preempting_pods if group is not None else ())
         records = [record for uid in uids if (record := self._cache.pods.get(uid)) is not None]
-        if not records:
-            job = held_job(name)
-            return None if job is None else GroupFacts(*job)
-        first = records[0]
-        starts = [one.progress.times.started_s for one in records if one.progress.times.started_s is not None]
-        is_leaving = all(one.seen.is_leaving for one in records)
-        ends = [seconds_of(one.seen.leaves_at) if is_leaving else ends_s_of(one) for one in records]
-        return GroupFacts(
-            name if first.gang is None else f"podgroup/{first.gang}",
-            first.namespace,
-            min(starts, default=None),
-            last_of(ends),
-            is_leaving,
-            is_waiting=not holders,
-        )
+        return GroupMembers(name, bool(holders), records)
 
     def of_node(self, name: str) -> BadNode:
         """The trouble of a node that is wholly or partly unusable."""
@@ -155,10 +178,10 @@ class Explaining:
         if known is None:
             return self._cache.explained(record, message)
         record.cause = known.found.cause
-        reader = record.namespace, int(self._outbox.now.wall // DAY_S)
+        reader = record.namespace, int(self._outbox.now.wall // DAY_S), record.owner
         sentence = known.sentences.get(reader)
         if sentence is None:
-            sentence = known.sentences[reader] = self.as_told(known.found, record.namespace).sentence
+            sentence = known.sentences[reader] = self.as_told(known.found, record.namespace, record.owner).sentence
         text = self.words(sentence, message)
         if self.messages is WaitingMessages.EXPLAINED and "bad" in (known.found.cause, *known.found.also):
             return text  # which has the nodes that are short of devices
@@ -168,10 +191,15 @@ class Explaining:
         """The sentence, or the core's message before it."""
         return sentence if self.messages is WaitingMessages.EXPLAINED else f"{message}; {sentence}"
 
-    def as_told(self, found: Certificate, namespace: str) -> Certificate:
-        """A certificate for a pod of a namespace: every reader of the pod sees it."""
+    def as_told(self, found: Certificate, namespace: str, owner: JobName | None = None) -> Certificate:
+        """A certificate for a pod of a namespace, and of a job object: every reader of the pod sees it.
+
+        Pods of the same object are none of the holders.
+        """
         holders = [
-            one if one.namespace == namespace else replace(one, group=MASKED, namespace="") for one in found.holders
+            one if one.namespace == namespace else replace(one, group=MASKED, namespace="")
+            for one in found.holders
+            if owner is None or found.cause in TAKEN_BACK or one.group != str(owner)
         ]
         return with_sentence(replace(found, holders=holders), self._outbox.now.wall, namespace)
 

@@ -5,12 +5,13 @@ from contextlib import suppress
 
 from hived.values.errors import UserError
 from hived_extender.jobs.kinds.description import GangKey
+from hived_extender.jobs.kinds.table import refusal_of
 from hived_extender.machine.announcements import Announcements
 from hived_extender.machine.cluster_cache import ClusterCache
 from hived_extender.machine.effects import Outbox
 from hived_extender.machine.gangs.plans import Plan, Round
 from hived_extender.machine.notices import CONDITION_TYPE, Reason
-from hived_extender.machine.pods import PodRecord
+from hived_extender.machine.pods import PodRecord, PodState
 from hived_extender.machine.retries import Wakes
 
 TELL_S = 0.5
@@ -66,15 +67,20 @@ class GangNotices:
                         self._announcements.say(record, Reason.GANG_TIMED_OUT, text)
                     self.watch_time(record)
 
-    def in_short(self, record: PodRecord) -> str:
-        """The reason for kube-scheduler while a pod's gang forms, the same until it is complete; "" otherwise.
+    def for_kube_scheduler(self, record: PodRecord, reason: str) -> str:
+        """The reason for kube-scheduler, which tells it in its own event `FailedScheduling`: in the gang's dialect.
 
-        kube-scheduler writes it onto the pod, and tries each changed pod again.
+        Of a gang that forms it is the same until that is complete: kube-scheduler writes it onto the pod, and tries
+        each changed pod again.
         """
-        record.is_told_forming = record.gang is not None and bool(self._cache.gangs.plan(record.gang).forming)
-        if not record.is_told_forming:
-            return ""
-        return f"rejected by podgroup/{record.gang}: it is not complete (the condition {CONDITION_TYPE} has more)"
+        description, key = record.translation.description, record.gang
+        plan = self._cache.gangs.plan(key) if key is not None else None
+        record.is_told_forming = plan is not None and bool(plan.forming)
+        if record.is_told_forming:
+            return f"rejected by podgroup/{key}: it is not complete (the condition {CONDITION_TYPE} has more)"
+        starts_alone = plan is None or plan.round is None or record.uid not in plan.round.uids
+        starts_alone = starts_alone and record.state is PodState.WAITING
+        return reason if description is None or starts_alone else refusal_of(description, record.name, reason)
 
     def tell_gang_soon(self, record: PodRecord) -> None:
         """Announce a forming gang to its other pods in a moment: kube-scheduler tells the asked pod."""

@@ -272,6 +272,7 @@ class HeldJobs:
 
     def note(self, job: JobName) -> None:
         """Note a changed hold of a job."""
+        self._cache.jobs.note(job)
         if self.changed is not None:
             self.changed[job] = None
 

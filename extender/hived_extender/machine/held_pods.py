@@ -1,4 +1,4 @@
-"""Pods of jobs with held cells: they take these cells, or the hold is lost. Not thread-safe."""
+"""Pods of jobs with held cells: they take these cells (rule 32.2), or the hold is lost. Not thread-safe."""
 
 import logging
 from collections import Counter
@@ -108,7 +108,7 @@ class HeldPods:
         return True
 
     def look(self) -> None:
-        """Release holds that lost cells, or whose slots went to pods that wait again."""
+        """Release holds that lost cells, or whose slots went to pods that wait again (rule 32.3)."""
         core, placed = self._cache.core, self._cache.jobs.take_placed()
         if core is None or not self._jobs.by_key:
             return
@@ -140,6 +140,7 @@ class HeldPods:
             if info is not None and (size := len(info.leaf_cell_indices)) in left:
                 left.remove(size)
         held.keep(core, left[:count])
+        self._jobs.note(job)
         log.info("cells given back", extra={"fields": {"job": held.hold.key, "pods": len(placed)}})
 
     def has_looked(self, core: Core) -> bool:
@@ -155,6 +156,7 @@ class HeldPods:
         for held in self._jobs.by_key.values():
             held.stand_in, held.is_lost = None, True
             held.given.clear()
+            self._jobs.note(held.hold.job.job_name)
 
     def _of(self, record: PodRecord) -> Held | None:
         """The hold of a pod's job, None if nothing is held any more."""
@@ -170,6 +172,7 @@ class HeldPods:
     def _release_lost(self, core: Core, held: Held, why: str) -> None:
         held.release(core)
         held.is_lost, held.answer = True, None
+        self._jobs.note(held.hold.job.job_name)
         log.warning("cells are held no longer", extra={"fields": {"job": held.hold.key, "reason": why}})
 
     def _as_held(self, held: Held, record: PodRecord, request: PodRequest) -> PodRequest:

@@ -1,9 +1,7 @@
-"""Cells held for queued jobs until their pods come: a job is admitted only once its whole gang has cells.
+"""Cells held for queued jobs until their pods come (rule 32.1).
 
 `HoldAsked` takes cells by a stand-in (`held.py`). No other pod gets them for free; owners of a guarantee may reclaim
-cells of opportunistic jobs. A pod of the job takes a slot of its size on a node that kube-scheduler offers. If none is
-offered, the cells are freed, and the pod is placed like any other. Holds are not stored: a new leader knows bound pods
-only, and the queue asks again. Not thread-safe.
+cells of opportunistic jobs. Pods whose hold is lost are placed like any others. Not thread-safe.
 """
 
 import logging
@@ -105,7 +103,7 @@ class Holds:
             GroupsEvicted: self.evict,
             HoldDropped: lambda one: self.drop(one.key),
             HoldShrunk: lambda one: self.shrink(one.hold),
-            HoldsLookedAt: lambda one: self.states(),
+            HoldsLookedAt: lambda one: self.states(one.keys),
             JobsBarred: self.bar,
             JobsMade: self.made,
             QuotasFollowed: self.quotas.follow,
@@ -247,6 +245,7 @@ class Holds:
         """Free the cells of a hold, as if it had not been asked."""
         held.release(core)
         held.answer, held.is_lost = None, True
+        self._jobs.note(held.hold.job.job_name)
         if not self._jobs.placed(held.hold.job):
             self.drop(held.hold.key)
 
@@ -320,6 +319,8 @@ class Holds:
     def bar(self, change: JobsBarred) -> None:
         """Hold pods of some jobs back in their queues, and free others."""
         self._cache.jobs.bar(change.barred)
+        if change.reclaimed is not None:
+            self._cache.jobs.reclaim(change.reclaimed)
         for record in self._cache.jobs.free(change.freed):
             self._retries.appeared(record.uid)
 
@@ -331,9 +332,10 @@ class Holds:
             if record.state is PodState.WAITING:
                 self._retries.appeared(record.uid)
 
-    def states(self) -> dict[str, HoldState]:
-        """The progress of each held job's pods."""
-        return {key: self._state_of(held) for key, held in self._jobs.by_key.items()}
+    def states(self, keys: Iterable[str] | None = None) -> dict[str, HoldState]:
+        """The progress of the pods of these held jobs, of all by default."""
+        by_key = self._jobs.by_key
+        return {key: self._state_of(by_key[key]) for key in (by_key if keys is None else keys) if key in by_key}
 
     def forget_all(self) -> None:
         """Drop everything at the end of a term."""

@@ -6,9 +6,10 @@ drops it. Not thread-safe.
 
 from collections.abc import Iterable, Mapping
 
-from hived_extender.jobs.job import JobName, JobRef
+from hived_extender.jobs.job import WORKLOAD, JobName, JobRef
 from hived_extender.jobs.kinds.gangs import gang_of
-from hived_extender.jobs.kinds.table import job_of_pod, unit_of, workload_of
+from hived_extender.jobs.kinds.marks import user_said
+from hived_extender.jobs.kinds.table import job_of_pod, shown_owner, unit_of, workload_of
 from hived_extender.jobs.wire import Owner, Pod
 from hived_extender.machine.pods import PodRecord
 
@@ -23,15 +24,30 @@ class Jobs:
         self._makers: dict[JobName, JobName] = {}
         self._ended: dict[JobName, None] = {}  # jobs with a maker that are gone, while pods may be left
         self._placed: dict[JobName, None] = {}
+        self._changed: dict[JobName, None] = {}
+        self._reclaimed: dict[str, None] = {}  # by uid
+        self._preempted: dict[JobName, dict[PodRecord, str]] = {}  # pods of queued jobs, each with its winner's key
 
     def seen(self, record: PodRecord, pod: Pod) -> None:
         """Take in a pod with its labels, annotations, owners and gates."""
         namespace = pod.metadata.namespace
-        owners = pod.metadata.owners or ()
-        made = (name for each in owners if each.controller and (name := _name_of(each, namespace)) in self._makers)
-        job = workload_of(pod.annotations, namespace) or next(made, None)  # labels count until the maker is known
-        job = job or job_of_pod(pod.labels, owners, namespace) or gang_of(pod)
+        record.maker = self.maker_of(pod)
+        record.shown_owner = shown_owner(pod.labels, pod.metadata.owners or (), namespace)
+        record.user = user_said(pod.labels, pod.annotations)
+        job = workload_of(pod.annotations, namespace) or record.maker or gang_of(pod)
         self._belongs(record, None if job is None else unit_of(job, self._makers))
+
+    def maker_of(self, pod: Pod) -> JobName | None:
+        """The outermost job object that made a pod, of the kinds that hived follows; None without one."""
+        namespace, owners = pod.metadata.namespace, pod.metadata.owners or ()
+        made = (name for each in owners if each.controller and (name := _name_of(each, namespace)) in self._makers)
+        maker = next(made, None) or job_of_pod(pod.labels, owners, namespace)  # labels count until the maker is known
+        return None if maker is None else unit_of(maker, self._makers)
+
+    @property
+    def makers(self) -> Mapping[JobName, JobName]:
+        """The makers of jobs, as far as they are known."""
+        return self._makers
 
     def made(self, makers: Mapping[JobName, JobName | None]) -> list[PodRecord]:
         """Set the makers of these jobs, or remove them. Returns the pods whose job changed."""
@@ -43,17 +59,56 @@ class Jobs:
             self._ended.pop(job, None)
             self._makers[job] = maker
             for record in self.pods_of(job) if maker != job else self._owned_by(job):
-                self._belongs(record, unit_of(job, self._makers))
-                moved.append(record)
+                record.maker = unit_of(job, self._makers)
+                if record.job_object is None or record.job_object.kind != WORKLOAD:  # which has the cells of its pods
+                    self._belongs(record, record.maker)
+                    moved.append(record)
         self._forget_makers()
         return moved
 
+    def reclaim(self, job: JobRef) -> None:
+        """The pods that a job has now are to leave for others, which a queue has decided."""
+        self._reclaimed.update((record.uid, None) for record in self.pods_of(job) if record.state.has_node)
+
+    def is_reclaimed(self, uid: str) -> bool:
+        """Does a pod leave for others since its job was reclaimed?"""
+        return uid in self._reclaimed
+
+    def preempted(self, record: PodRecord, winner: str) -> bool:
+        """Note that pods of no queue take the cells of a pod.
+
+        False if no queue would suspend its job (rule 32.14), as it has none, or its pods are not made anew.
+        """
+        is_made_once = record.unit is not None and record.seen.owner is None
+        if record.job_object is None or not record.is_queued or is_made_once:
+            return False
+        self._preempted.setdefault(record.job_object, {})[record] = winner
+        self.note(record.job_object)
+        return True
+
+    def take_preempted(self) -> dict[JobName, dict[PodRecord, str]]:
+        """The pods that were noted since the last call by their jobs, with the keys of their winners."""
+        preempted, self._preempted = self._preempted, {}
+        return preempted
+
     def gone(self, record: PodRecord) -> None:
         """Remove a pod that is gone."""
+        self._reclaimed.pop(record.uid, None)
         pods = self._pods.get(record.job_object) if record.job_object is not None else None
         if pods is not None and record.job_object is not None and pods.pop(record.uid, None) is not None and not pods:
             del self._pods[record.job_object]
             self._forget_makers()
+        self.note(record.job_object)
+
+    def note(self, job: JobName | None) -> None:
+        """Note a job whose pods came, went, or have got or lost cells, or whose held cells changed."""
+        if job is not None:
+            self._changed[job] = None
+
+    def take_changed(self) -> dict[JobName, None]:
+        """The jobs that were noted since the last call."""
+        changed, self._changed = self._changed, {}
+        return changed
 
     def placed(self, record: PodRecord) -> None:
         """Note a newly placed pod."""
@@ -103,6 +158,8 @@ class Jobs:
     def forget_all(self) -> None:
         """Drop all priorities and waits of queues."""
         self._barred.clear()
+        self._reclaimed.clear()
+        self._preempted.clear()
         for job, _ in list(self._priorities.values()):
             self.run_at(job, None)
 
@@ -113,7 +170,9 @@ class Jobs:
             if record.state.has_node:
                 self.placed(record)
         if job is not None:
-            self._pods.setdefault(job, {})[record.uid] = record
+            if record.uid not in (pods := self._pods.setdefault(job, {})):
+                self.note(job)
+            pods[record.uid] = record
             ref, priority = self._priorities.get(job, (None, None))
             record.runs_at = priority if ref is not None and is_of(record, ref) else None
 

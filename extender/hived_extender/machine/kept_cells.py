@@ -46,7 +46,7 @@ class KeptCells:
     def refusal(self, record: PodRecord, request: PodRequest | None) -> Wait | None:
         """The reason not to place a pod now: its group is being moved, or its job is not admitted."""
         if bar := self._holds.pods.bar_of(record):
-            return Wait(f"its job waits in queue {bar}: it is let go when it is its turn")
+            return Wait(f"its job waits in queue {bar}: it starts when its turn comes")
         return self._moves.refusal(record, request)
 
     def are_for(self, record: PodRecord) -> bool:
@@ -68,7 +68,7 @@ class KeptCells:
         None if it must look for cells.
         """
         if bar := self._holds.pods.bar_of(record):
-            return Wait(f"its job waits in queue {bar}: it is let go when it is its turn")
+            return Wait(f"its job waits in queue {bar}: it starts when its turn comes")
         if (over := self.over_quota(core, record, request)) is not None:
             return over
         found = self._holds.pods.answer(core, record, request, offer, commit=commit)

@@ -1,4 +1,4 @@
-"""From following to leading and back: the steps of an elected or deposed replica.
+"""From following to leading and back: the steps of an elected or deposed replica (rule 11.14).
 
 A leader must know all that its predecessor did. So it changes a pod and waits until its own watch shows that, or lists
 nodes and pods again without a watch (`watch.Reflector.relist`). Then it fences late writes (`service.Service.fence`),
@@ -77,6 +77,11 @@ class Leadership:
     def is_alive(self) -> bool:
         """False if the election thread has ended by itself."""
         return self._elector is None or self._elector.is_alive
+
+    @property
+    def is_following(self) -> bool:
+        """True while the watches of nodes and pods are open."""
+        return all(each.is_following for each in self._reflectors)
 
     def relist_pods(self) -> None:
         """List all pods again soon."""

@@ -9,7 +9,7 @@ answered between `Elected` and `Deposed`. Not thread-safe: `runner.Runner` hands
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from msgspec.structs import replace
 
@@ -44,7 +44,9 @@ from hived_extender.machine.effects import (
     AnnotatePod,
     Announce,
     BindPod,
+    CallJob,
     Effect,
+    Errand,
     EvictPod,
     KeepChanged,
     Now,
@@ -56,18 +58,48 @@ from hived_extender.machine.effects import (
 from hived_extender.machine.notices import Pace
 from hived_extender.machine.pods import PodState
 from hived_extender.machine.preemptions import PreemptionPolicy
+from hived_extender.machine.recording.record import Recorder
 from hived_extender.machine.retries import Wakes
-from hived_extender.machine.terms import Terms
+from hived_extender.machine.terms import Began, Terms
 from hived_extender.machine.verbs import Verbs, VerbSettings
-from hived_extender.recording.record import Recorder
 
 log = logging.getLogger(__name__)
+
+TURN = "turn"
+"""The timer of the next turn of the queues."""
+
+AGAIN_S = 0.5
+"""After a turn has failed."""
+
+
+class Queueing(Protocol):
+    """The queues of jobs, which take their turns within the machine."""
+
+    @property
+    def has_turn(self) -> bool:
+        """True if a `TakeTurn` has something to do."""
+
+    def handlers(self) -> dict[type[Any], Callable[[Any], Any]]:
+        """The handler of each stimulus about queues."""
+
+    def wrote(self, wrote: stimuli.Wrote) -> None:
+        """Take in the result of a `CallJob` or an `Errand`."""
+
+    def follow_up(self) -> None:
+        """Take in what other parts have done, after each stimulus."""
+
+    def begin_turn(self) -> None:
+        """Have a turn taken: its time has come."""
+
+    def begin_anew(self) -> None:
+        """Drop all that is half done, after a mistake of ours, and read it anew."""
 
 
 class Machine:
     """Routes each stimulus to its part and returns the answer with all effects.
 
-    `cache`, `verbs` and `announcements` may be read between two stimuli; `term` counts this replica's terms.
+    `cache`, `verbs` and `announcements` may be read between two stimuli; `term` counts this replica's terms, and
+    `began` says how the last one began.
     """
 
     def __init__(
@@ -85,6 +117,7 @@ class Machine:
         """`pace` limits writes about each pod. `prover` proves bindings."""
         verb_settings = verb_settings or VerbSettings()
         self.term = 0
+        self.began = Began(0.0, 0, 0)
         self.interpreter, self.recorder = interpreter, recorder
         outbox = self._outbox = Outbox(metrics)
         self._retries = retries.Retries(outbox, verb_settings.wake_delay_s)
@@ -121,11 +154,54 @@ class Machine:
             self.announcements,
             self._retries,
         )
-        self.tallies = Tallies(cache, outbox, self.preemptions)
+        self.tallies = Tallies(cache, outbox, self.preemptions, self.moves)
         self._statuses = statuses.Statuses(outbox, cache.gangs)
         self._empty_slots = empty_slots.EmptySlots(cache, outbox)
+        self._queues: Queueing | None = None
+        self._follow_queues: Callable[[Any], Any] = lambda _: None
+        self._is_broken = False
         self._handlers = self._by_stimulus()
         self._timers = self._by_timer()
+
+    def join(self, queues: Queueing) -> Outbox:
+        """Have queues take their turns here from now on; returns where they put their effects and timers.
+
+        A mistake of theirs stops no pod: it is logged, and they begin anew. One of the machine, while they ask it
+        something, is one of the machine.
+        """
+        self._queues, self._follow_queues = queues, self._guarded(lambda _: queues.follow_up())
+        begin_turn = self._guarded(lambda _: queues.begin_turn())
+        self._handlers |= {kind: self._guarded(each) for kind, each in queues.handlers().items()}
+        self._timers[TURN] = lambda *_: begin_turn(None)
+        return self._outbox
+
+    def _guarded(self, act: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def guarded(stimulus: Any) -> Any:
+            try:
+                return act(stimulus)
+            except UserError:
+                raise
+            except Exception:
+                if self._is_broken or self._queues is None:
+                    raise
+                log.critical("a turn of the queues has failed, and is tried again", exc_info=True)
+                self._queues.begin_anew()
+                self._outbox.wake_in((TURN, ""), AGAIN_S)
+                return None
+
+        return guarded
+
+    def ask(self, stimulus: stimuli.Stimulus) -> Any:
+        """Handle a stimulus for the queues within another one; its effects go with those of that. Raises UserError."""
+        try:
+            answer = self._handlers[type(stimulus)](stimulus)
+            self._follow_up()
+        except UserError:
+            raise
+        except Exception:
+            self._is_broken = True
+            raise
+        return answer
 
     def _by_stimulus(self) -> dict[type[Any], Callable[[Any], Any]]:
         return {
@@ -174,6 +250,11 @@ class Machine:
         return self._outbox.timers.due_at
 
     @property
+    def has_turn(self) -> bool:
+        """True if a `TakeTurn` has something to do."""
+        return self._queues is not None and self._queues.has_turn
+
+    @property
     def has_backlog(self) -> bool:
         """True if a `TryWaiting` has pods to try."""
         return self._retries.has_backlog
@@ -202,6 +283,7 @@ class Machine:
         self.kept.look()
         if keys := self.cache.gangs.take_changed():
             self._statuses.changed(keys)
+        self._follow_queues(None)
 
     # Facts
 
@@ -257,6 +339,8 @@ class Machine:
                 self.cache.bound.kept.wrote(effect, error, is_current=is_current)
             case WriteStatuses():
                 self._statuses.wrote(effect, *wrote.found)
+            case CallJob() | Errand() if self._queues is not None:
+                self._guarded(self._queues.wrote)(wrote)
         return None
 
     def _bound(self, effect: BindPod, wrote: stimuli.Wrote) -> UserError | None:
@@ -290,6 +374,8 @@ class Machine:
                 self.preemptions.left_to_kubelet(record)
         self._empty_slots.begin()
         self._statuses.lead(True)
+        bound = sum(record.is_in_core for record in self.cache.pods.records(PodState.BOUND))
+        self.began = Began(self._outbox.now.wall, bound, len(self.cache.pods.without_node()))
         log.info("leading", extra={"fields": {"pods": self.cache.pods.counts()}})
 
     def _deposed(self, deposed: stimuli.Deposed) -> None:

@@ -1,9 +1,7 @@
 """Moves of groups: their pods are evicted, and new cells are held until the controller has recreated them.
 
-The steps of a plan follow each other. Before an eviction, a stand-in takes the new cells; cells of the group itself are
-taken once it has left. When a new pod asks, the stand-in gives its cells to the pod's group at once. If anything else
-happens than planned, held cells are freed and nobody else is evicted. Moves are not stored: a new leader schedules
-moved groups like any others. Not thread-safe.
+The steps of a plan follow each other; rules 28.7 to 28.10 say what happens in each. Moves are not stored: a new leader
+schedules moved groups like any others. Not thread-safe.
 """
 
 import logging
@@ -143,7 +141,7 @@ class Moves:
     # Questions of others
 
     def refusal(self, record: PodRecord, request: PodRequest | None) -> Wait | None:
-        """The reason not to place a pod now: its group is leaving, and would stay on its old cells."""
+        """The reason not to place a pod now (rule 28.9): its group is leaving, and would stay on its old cells."""
         names = (request.spec.group.name if request is not None else "", str(record.gang) if record.gang else None)
         leaving = (move.order for move in self._moves if move.state == LEAVING)
         if any(order.group == names[0] or order.gang == names[1] for order in leaving):
@@ -159,10 +157,10 @@ class Moves:
     def answer(
         self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None, *, commit: bool
     ) -> Bind | Wait | None:
-        """Take the held cells of a pod's group, or return the reason to wait; None if nothing is held.
+        """Take the held cells of a pod's group, or return the reason to wait (rule 28.9); None if nothing is held.
 
         Without `commit` the pod only learns whether it must wait. Cells that Kubernetes does not offer, or that are
-        bad, are freed. A gang of another scheduler's annotations searches its cells itself once they are freed.
+        bad, are freed.
         """
         if not self._moves:
             return None
@@ -202,8 +200,8 @@ class Moves:
         if core is None or self._state != "moving":
             return
         for move in self._moves:
-            if move.state == LEAVING and not core.has_group(move.order.group):
-                self._has_left(core, move)
+            if move.state == LEAVING and self._holds(core, move) and not core.has_group(move.order.group):
+                self._has_left(move)
         taken = [move for move in self._moves if move.stand_ins.are_victims(core)]
         if taken:
             self._stop(f"cells held for {taken[0].order.group} are needed by a job of higher priority")
@@ -225,7 +223,7 @@ class Moves:
             self._stop(f"{late.order.group} {what} in {self._return_s:g} s")
 
     def wrote(self, effect: EvictPod, error: HivedError | None, *, is_current: bool) -> None:
-        """Take the result of an eviction: disruption budgets are respected, and it is retried."""
+        """Take the result of an eviction (rule 28.8)."""
         move = next((one for one in self._moves if effect.pod.uid in one.left), None)
         if error is None or move is None or not is_current or (isinstance(error, KubeError) and error.is_not_found):
             return
@@ -269,9 +267,9 @@ class Moves:
         self._outbox.wake_in((DEADLINE, ""), self._return_s)
 
     def _check_rules(self, moves: Sequence[_Move]) -> None:
-        """Raise UserError unless Kubernetes would take all pods of a step to their new nodes once they have left.
+        """Raise UserError unless Kubernetes would take all pods of a step to their new nodes (rule 28.5).
 
-        New pods count with the requests of the old ones. Pods that ignore offers are not checked.
+        Pods that ignore offers are not checked.
         """
         residents, offers = self._cache.nodes.residents, self._cache.offers
         coming: list[tuple[RuledPod, str]] = []
@@ -299,17 +297,31 @@ class Moves:
             groups = ", ".join(move.order.group for move in moves)
             raise UserError(f"node {node} would not take the pods of {groups}: {', '.join(reasons)}", 409)
 
-    def _has_left(self, core: Core, move: _Move) -> None:
+    def _holds(self, core: Core, move: _Move) -> bool:
+        """True once the new cells are held; they may be those of a group that leaves in the same step (rule 28.7)."""
+        becomes = move.order.becomes
+        if becomes is not None and not move.stand_ins:
+            users = (one.order for one in self._moves if one.state == LEAVING and core.has_group(one.order.group))
+            if any(not _leaves(order.was).isdisjoint(_leaves_of(becomes)) for order in users):
+                return False
+            try:
+                move.hold(core, self._number)
+            except UserError as error:
+                self._stop(error.message)
+                return False
+        return True
+
+    def _has_left(self, move: _Move) -> None:
         self._drop_timers(move)
         if move.order.becomes is None:
             move.state = DONE
             return
-        try:
-            move.hold(core, self._number)
-            move.state = RETURNING
-            self._outbox.wake_in((DEADLINE, ""), self._return_s)
-        except UserError as error:
-            self._stop(error.message)
+        move.state = RETURNING
+        self._outbox.wake_in((DEADLINE, ""), self._return_s)
+
+    def is_moving(self, uid: str) -> bool:
+        """True if a pod was evicted to start anew elsewhere, and has not left."""
+        return any(uid in move.left for move in self._moves if move.state == LEAVING)
 
     def _evict(self, uid: str) -> None:
         record = self._cache.pods.get(uid)
@@ -324,6 +336,7 @@ class Moves:
             self._announcements.say(record, Reason.MOVED, text)
 
     def _stop(self, reason: str) -> None:
+        """End all moves (rule 28.10)."""
         if self._state != "moving":
             return
         core = self._cache.core
@@ -366,7 +379,7 @@ class Moves:
 
 
 def _check(core: Core, move: _Move, pods: PodTable, movable: Collection[str]) -> None:
-    """Raise UserError unless the group is at its planned place and may be moved; note its pods."""
+    """Raise UserError unless the group is at its planned place and may be moved (rule 28.1); note its pods."""
     order, group = move.order, core.state.groups.get(move.order.group)
     if group is None or group.state is not GroupState.ALLOCATED:
         raise UserError(f"{order.group} is not what it was: it does not run, or has to leave for others", 409)

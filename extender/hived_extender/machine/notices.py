@@ -258,7 +258,7 @@ class PodNotices:
         return min([*moments, self._condition_due_at()])
 
     def take(self, now: float) -> Due:
-        """Take the due news; `wrote` must follow."""
+        """Take the news whose time has come; `wrote` must follow."""
         notices = [notice for notice in self._notices.values() if self._notice_due_at(notice) <= now]
         for notice in notices:
             del self._notices[notice.reason]

@@ -517,7 +517,7 @@ class Offers:
         return mask & self._took(record.ruled, mask)
 
     def _enough_now(self, demands: Demands) -> Mask:
-        """The nodes with enough resources beside present pods. Cost O(1) until a pod comes or goes."""
+        """The nodes with enough resources beside present pods (rule 12.11). Cost O(1) until a pod comes or goes."""
         residents, count = self._around.residents, len(self._names)
         if not residents.is_supposing:
             if self._enough_at != residents.changes or len(self._enough) >= MOST_KEPT:

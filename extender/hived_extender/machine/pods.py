@@ -21,10 +21,11 @@ from msgspec.structs import replace
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec
 from hived_extender.jobs.asks import Ask
-from hived_extender.jobs.job import WORKLOAD, JobName
-from hived_extender.jobs.kinds import kueue
+from hived_extender.jobs.job import WORKLOAD, JobName, JobRef
+from hived_extender.jobs.kinds import gangs, kueue
 from hived_extender.jobs.kinds.description import Description, GangKey, ObjectRef
 from hived_extender.jobs.node_names import Mask
+from hived_extender.jobs.outcomes import DONE, EvictionName, evicted_of
 from hived_extender.jobs.progress import MOST_S, UNKNOWN, Progress
 from hived_extender.jobs.readings import Reading
 from hived_extender.jobs.wire import Owner, Pod
@@ -38,7 +39,7 @@ GRACE_S = 30.0
 """Kubernetes gives this long to a pod that says nothing of it."""
 
 MOST_GRACE_S = int(MOST_S)
-"""A longer time to leave counts as so long, and nobody says when such a pod is gone. The API server takes any."""
+"""A longer time to leave counts as so long, and messages name no end of such a pod. The API server takes any."""
 
 NEVER = "Never"
 """The preemption policy of pods that wait rather than have others leave; Kubernetes takes it from the class."""
@@ -85,6 +86,7 @@ class Seen(msgspec.Struct, frozen=True):
     `version` is the newest resourceVersion; the controller of `owner` made the pod. A pod that `is_leaving` is being
     deleted: it is gone by `leaves_at`, `leaving_s` after that. It asks for `grace_s` to leave. `priority` is
     Kubernetes' own. kube-scheduler ignores it while it has `gates`. Without `preempts` its preemption policy is Never.
+    `evicted` is why others end it, by its status. Of one that `is_done` the job is complete without it.
     """
 
     version: str = ""
@@ -98,6 +100,8 @@ class Seen(msgspec.Struct, frozen=True):
     gates: tuple[str, ...] = ()
     leaving_s: float = 0.0
     preempts: bool = True
+    evicted: EvictionName = ""
+    is_done: bool = False
 
     @property
     def is_held_by_kueue(self) -> bool:
@@ -121,6 +125,8 @@ class Seen(msgspec.Struct, frozen=True):
             pod.gates,
             float(min(max(meta.deletion_grace_s or 0, 0), MOST_GRACE_S)),
             spec is None or spec.preemption_policy != NEVER,
+            evicted_of(pod.status),
+            DONE in pod.labels,
         )
 
 
@@ -238,7 +244,10 @@ class PodRecord:
     be deleted from the core at its end. `is_asked`: kube-scheduler has asked since it was last woken.
     `is_told_forming`: it was told that its gang is incomplete. `ruled` are the pod's demands on nodes until it is
     bound. `progress` has its start, its checkpoints and leave to move. `cause` is that of its last certificate, one of
-    `api.waiting.CauseName`, or "". It belongs to `job_object`, whose queue may set its priority `runs_at`.
+    `api.waiting.CauseName`, or "". Cells are held for it with `job_object`, whose queue may set its priority `runs_at`;
+    `maker` is the outermost job object that made it, of the kinds that hived follows; `shown_owner` is one of others.
+    `user` is who owns it, by its own words. `written_group` is its affinity group as its author wrote it: the core may
+    have one of what is left of it.
     """
 
     uid: str
@@ -260,7 +269,11 @@ class PodRecord:
     progress: Progress = field(default=UNKNOWN, repr=False)
     cause: str = ""
     job_object: JobName | None = None
+    maker: JobName | None = None
+    shown_owner: JobName | None = None
+    user: str = ""
     runs_at: int | None = None
+    written_group: str = ""
 
     @property
     def named(self) -> PodName:
@@ -283,8 +296,50 @@ class PodRecord:
         """The name of its job for users: of its queue's job, else its gang, its affinity group, or itself."""
         if self.is_queued:
             return str(self.job_object)
-        alone = self.key if self.request is None else self.request.spec.group.name
+        request = self.request  # another thread may take it away
+        alone = self.key if request is None else self.written_group or request.spec.group.name
         return alone if self.gang is None else f"podgroup/{self.gang}"
+
+    @property
+    def shown_job(self) -> str:
+        """The name of its job in lists and messages: that of its object, if there is one."""
+        return self.job if self.owner is None else str(self.owner)
+
+    @property
+    def owner(self) -> JobName | None:
+        """The job object that made it: the outermost that hived follows, for a pod that starts alone any other.
+
+        Rules 24.4 and 24.14.
+        """
+        return self.maker or (self.shown_owner if self.job == self.key else None)
+
+    @property
+    def claimant(self) -> str:
+        """The key of the job for which it takes cells, as queues name jobs: its owner, or itself."""
+        by, owner = self.seen.owner, self.owner
+        if owner is None:
+            return JobRef("v1", "Pod", self.namespace, self.name, self.uid).key
+        uid = by.uid if by is not None else self.uid
+        return JobRef(owner.group, owner.kind, owner.namespace, owner.name, uid).key
+
+    @property
+    def whole(self) -> JobName | None:
+        """The object of which its gang may be one of several (rule 24.14); none for one that has a place in a queue."""
+        return None if self.unit is not None else self.maker or self.shown_owner
+
+    @property
+    def unit(self) -> JobName | None:
+        """The gang without an object as which it queues (rule 24.12); None if it has none."""
+        return self.job_object if self.job_object is not None and self.job_object.kind == gangs.KIND else None
+
+    @property
+    def wanted(self) -> int:
+        """The number of pods of its gang or group, itself among them."""
+        said = self.translation.description
+        if said is not None and said.gang is not None:
+            return said.total or said.minimum or 1
+        request = self.request
+        return 1 if request is None else sum(one.pod_count for one in request.spec.group.members)
 
     @property
     def is_queued(self) -> bool:
@@ -311,6 +366,12 @@ class PodRecord:
     def is_cleared(self) -> bool:
         """True if kube-scheduler may choose the pod's node."""
         return self.state is PodState.CLEARED
+
+    @property
+    def needs_no_cells(self) -> bool:
+        """True if the pod is ours for its gang alone, and asks for no device."""
+        ask = self.translation.ask
+        return ask is not None and not ask.leaf_cell_count
 
     @property
     def is_of_dialect(self) -> bool:

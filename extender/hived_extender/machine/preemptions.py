@@ -1,10 +1,8 @@
 """Preemptions carried out: reserve the cells, evict their users or leave that to kube-scheduler, announce it.
 
-The service evicts by itself, as only that always completes: kube-scheduler's preemption sees one node at a time, only
-pods of lower *Kubernetes* priority, and no lazy preemption. Each victim is checked before every attempt, so a cancelled
-preemption spares the rest. If the Eviction API refuses for too long, and the policy allows it, the pod is deleted. The
-configuration limits grace periods (`hived_config.rules`). A pod still there after that is deleted at once, unless its
-node is not ready: it may still run there. Cells are free only once the pod is gone. Not thread-safe.
+The service evicts by itself (rule 27.1), as only that always completes: kube-scheduler's preemption sees one node at a
+time, only pods of lower *Kubernetes* priority, and no lazy preemption. Rules 27.9 to 27.12 say how victims leave. Not
+thread-safe.
 """
 
 import logging
@@ -42,6 +40,8 @@ TIMER, OVERDUE = "evict", "overdue"
 AT_ONCE = 8
 FIRST_WAIT_S = 0.5
 LONGEST_WAIT_S = 10.0
+WITH_ITS_JOB_S = 10.0
+"""The time in which a pod of a queued job leaves as the job is suspended."""
 LATE_S = 30.0
 """How much longer a kubelet may take to end a pod than its grace: to kill its containers, and to say so."""
 
@@ -52,9 +52,9 @@ BUDGET_REFUSALS = (429, 500)
 class PreemptionPolicy(msgspec.Struct, frozen=True):
     """The way of evictions.
 
-    `by_service`: the service evicts, else kube-scheduler by the preempt verb. A refused eviction is tried for `grace_s`
-    before deletion, if budgets may be overridden. `ceilings` limit grace periods. With `keeps_shares` borrowers get at
-    most their cells' share of a node. `tenants` are the namespaces in which the service may evict; None for all.
+    `by_service`: the service evicts, else kube-scheduler (rule 27.1). Budgets refuse for `grace_s` before a deletion
+    (rule 27.10). `ceilings` limit grace periods. With `keeps_shares` borrowers get shares (rule 27.14). `tenants` are
+    the namespaces in which the service may evict; None for all.
     """
 
     by_service: bool = True
@@ -136,21 +136,21 @@ class Preemptions:
         found : the core's answer to each, which chooses victims by cells alone
         has_cells : would there be cells if Kubernetes offered every node, even if others had to leave?
 
-        If the core's victims do not help, or it found none, others are chosen (`victim_sets`), or none leave.
+        If the core's victims do not help, or it found none, others are chosen, or none leave (rule 27.2).
         """
-        spares = self.spares(asker, *(mate for one in wanted for mate in one.members))
-        is_barred = spares and any(isinstance(one, Preempt) and not self._are_lent(one) for one in found)
+        never = self.never_preempts(asker, *(mate for one in wanted for mate in one.members))
+        is_barred = never and any(isinstance(one, Preempt) and not self._are_lent(one) for one in found)
         reserves = any(core.reserves(one.request) for one in wanted)
         if reserves and is_barred:
             return [Wait(NEVER_PREEMPTS) for _ in found]
         if not reserves and not all(isinstance(one, Bind) for one in found):
-            enough = self.sets.enough_leaving(core, wanted, found, _who(spares))
+            enough = self.sets.enough_leaving(core, wanted, found, _who(never))
             if enough is not None and (answer := self._carry_out(core, asker, wanted, enough)) is not None:
                 return answer
             are_waiting = any(isinstance(one, Wait) for one in found)
             if are_waiting or is_barred or not self.sets.help(core, wanted, found):
                 there_are = has_cells if are_waiting else lambda: True
-                return self._choose(core, asker, wanted, found, there_are, _who(spares))
+                return self._choose(core, asker, wanted, found, there_are, _who(never))
             fewer = self.sets.fewer(core, wanted, found)
             if fewer is not None and (answer := self._carry_out(core, asker, wanted, fewer)) is not None:
                 return answer
@@ -175,15 +175,15 @@ class Preemptions:
         if are_bound or not self.policy.by_service or any(core.reserves(one.request) for one in wanted):
             return list(found)
         are_waiting = any(isinstance(one, Wait) for one in found)
-        spares = self.spares(*(mate for one in wanted for mate in one.members))
-        is_barred = spares and not all(self._are_lent(one) for one in found if isinstance(one, Preempt))
-        chosen = self.sets.enough_leaving(core, wanted, found, _who(spares))
+        never = self.never_preempts(*(mate for one in wanted for mate in one.members))
+        is_barred = never and not all(self._are_lent(one) for one in found if isinstance(one, Preempt))
+        chosen = self.sets.enough_leaving(core, wanted, found, _who(never))
         if chosen is None and not are_waiting and not is_barred and self.sets.help(core, wanted, found):
             chosen = self.sets.fewer(core, wanted, found)
         elif chosen is None and (not are_waiting or has_cells()):
-            chosen = next(self.sets.find(core, wanted, _who(spares)), None)
+            chosen = next(self.sets.find(core, wanted, _who(never)), None)
             if chosen is None and not are_waiting:
-                return self._nobody_helps(core, wanted, spares=spares)
+                return self._nobody_helps(core, wanted, never=never)
         if chosen is not None and self.sets.is_free(core, wanted, chosen):
             return [Bind(info) for _, info in chosen.places]
         if chosen is None or not (chosen.uids or chosen.leaving):
@@ -197,15 +197,15 @@ class Preemptions:
         return [victims for _ in found]
 
     def _nobody_helps(
-        self, core: Core, wanted: Sequence[Wanted], *, spares: bool = False
+        self, core: Core, wanted: Sequence[Wanted], *, never: bool = False
     ) -> list[Bind | Preempt | Wait]:
-        if spares:
+        if never:
             return [Wait(NEVER_PREEMPTS) for _ in wanted]
         why = self.sets.obstacle(core, wanted)
         return [Wait(f"{NOBODY_HELPS} ({why})" if why else NOBODY_HELPS) for _ in wanted]
 
-    def spares(self, *records: PodRecord) -> bool:
-        """True if a pod or gang has the policy Never: it only reclaims lent cells."""
+    def never_preempts(self, *records: PodRecord) -> bool:
+        """True if a pod or gang has the policy Never (rule 27.7)."""
         mates = (mate for one in records for gang in self._cache.gangs.of(one) for mate in gang.present())
         return not all(one.seen.preempts for one in (*records, *mates))
 
@@ -232,7 +232,7 @@ class Preemptions:
             self.sets.gave_up(core, wanted, who)
         if any(isinstance(one, Wait) for one in found):
             return list(found)
-        return self._nobody_helps(core, wanted, spares=who is not Who.ANYBODY)
+        return self._nobody_helps(core, wanted, never=who is not Who.ANYBODY)
 
     def _carry_out(
         self, core: Core, asker: PodRecord, wanted: Sequence[Wanted], chosen: Chosen
@@ -274,7 +274,7 @@ class Preemptions:
             by_node.setdefault(record.place.node if resident is None else resident.node, []).append(record.uid)
             if record.uid not in self._victims:
                 self._add(record, asker, requests)
-                self._announcements.evicting(record, asker)
+                self._announcements.evicting(record, _winner_of(record, asker))
         fields = {"pod": asker.key, "victims": [record.key for record in records]}
         log.info("victims chosen by Kubernetes' rules", extra={"fields": fields})
         self._send_due()
@@ -342,6 +342,9 @@ class Preemptions:
                 self._add(record, None, winner=winner)
             else:
                 known.preemptor, known.winner = None, winner
+                if not known.is_asked and known.refused_at == math.inf:
+                    self._outbox.timers.drop((TIMER, record.uid))
+                    self._ready[record.uid] = None
         self._send_due()
 
     def clear_for(self, core: Core, wanted: Wanted, winner: str) -> bool:
@@ -370,20 +373,35 @@ class Preemptions:
         self._announcements.say(record, Reason.PREEMPTING, text)
         return reasons
 
+    def left_to_scheduler(self, preemptor: PodRecord, uids: Iterable[str]) -> None:
+        """kube-scheduler evicts these pods: the queues of their jobs are to suspend these (rule 32.14)."""
+        for record in filter(None, map(self._cache.pods.get, uids)):
+            self._cache.jobs.preempted(record, preemptor.claimant)
+
+    def must_leave(self, record: PodRecord) -> bool:
+        """False if a pod stays, as the reservation for which it was to leave has ended (rule 27.9)."""
+        victim = self._victims.get(record.uid)
+        if victim is None:
+            return self._is_victim(record)
+        if victim.preemptor is None or victim.is_asked or self._has_to_leave(victim):
+            return True
+        self._spared(record.uid)
+        return False
+
     def has_evicted(self, uid: str) -> bool:
         """True if the pod's eviction was sent and not refused. A watch may show its end before the answer."""
         victim = self._victims.get(uid)
         return victim is not None and victim.is_asked
 
-    def preempted_for(self, uid: str) -> tuple[str, str]:
-        """The job that preempts a pod, and its namespace; "" if none does, or kube-scheduler evicts."""
+    def preempted_for(self, uid: str) -> tuple[str, str, int | None]:
+        """The job that preempts a pod, its namespace and priority; "" if none does, or kube-scheduler evicts."""
         victim = self._victims.get(uid)
         if victim is None:
-            return "", ""
+            return "", "", None
         if victim.preemptor is not None:
-            return victim.preemptor.job, victim.preemptor.namespace
+            return victim.preemptor.shown_job, victim.preemptor.namespace, victim.preemptor.claim[1]
         parts = parts_of(victim.winner)
-        return ("/".join(parts[:-1]), parts[1]) if parts else ("", "")
+        return ("/".join(parts[:-1]), parts[1], None) if parts else ("", "", None)
 
     def gone_by(self, record: PodRecord, at_s: float) -> float:
         """The latest end of a pod if it must leave, in seconds since 1970.
@@ -396,7 +414,7 @@ class Preemptions:
         return math.inf if end_s is None else end_s
 
     def grace_s(self, record: PodRecord) -> float:
-        """The seconds that a pod has to leave: its own, or fewer by the configuration."""
+        """The seconds that a pod has to leave (rule 27.11)."""
         return min(record.seen.grace_s, self._ceiling_s(record))
 
     def own_grace(self, record: PodRecord) -> int | None:
@@ -404,7 +422,7 @@ class Preemptions:
         return None if record.seen.grace_s <= self._ceiling_s(record) else int(self._ceiling_s(record))
 
     def left_to_kubelet(self, record: PodRecord, *, is_new: bool = False) -> None:
-        """Time a bound pod that is being deleted, by any client: victims and borrowers have a limit.
+        """Time a bound pod that is being deleted, by any client (rule 27.11).
 
         It starts now if the deletion `is_new` to us, whatever the clocks say.
         """
@@ -423,7 +441,7 @@ class Preemptions:
             self._outbox.wake_in((OVERDUE, record.uid), min(max(left_s, 0.0), ceiling_s) + LATE_S)
 
     def is_overdue(self, _: str, uid: str) -> None:
-        """Delete a pod's object at once after its time to leave, if its cells are wanted."""
+        """Delete a pod's object at once after its time to leave, if its cells are wanted (rule 27.12)."""
         record, core = self._cache.pods.get(uid), self._cache.core
         if record is None or core is None or not record.seen.is_leaving:
             return
@@ -468,9 +486,11 @@ class Preemptions:
             self.gone(uid)
 
     def time_came(self, _: str, uid: str) -> None:
-        """Retry a refused eviction."""
-        self._ready[uid] = None
-        self._send_due()
+        """Evict a victim that has not left with its job, or that a refusal kept; one that leaves needs no eviction."""
+        victim = self._victims[uid]
+        if not (victim.record.seen.is_leaving and self._has_to_leave(victim)):
+            self._ready[uid] = None
+            self._send_due()
 
     def wrote(self, effect: EvictPod, error: HivedError | None, *, is_current: bool) -> None:
         """Take the result of an eviction, of this term or another."""
@@ -492,7 +512,7 @@ class Preemptions:
         for record in records:
             if record.uid not in self._victims:
                 self._add(record, preemptor)
-                self._announcements.evicting(record, preemptor)
+                self._announcements.evicting(record, _winner_of(record, preemptor))
         self._send_due()
 
     def _add(
@@ -503,9 +523,15 @@ class Preemptions:
         *,
         winner: str = "",
     ) -> None:
-        until_s = self._latest_end(record, self._outbox.now.wall)
+        """A pod must leave: one of a queued job as the job is suspended (rule 32.14), since an eviction may fail it."""
+        at_s = self._outbox.now.wall
+        if preemptor is not None and self._cache.jobs.preempted(record, preemptor.claimant):
+            self._outbox.wake_in((TIMER, record.uid), WITH_ITS_JOB_S)
+            at_s += WITH_ITS_JOB_S
+        else:
+            self._ready[record.uid] = None
+        until_s = self._latest_end(record, at_s)
         self._victims[record.uid] = _Victim(record, preemptor, winner, until_s, requests=requests)
-        self._ready[record.uid] = None
         if record.seen.is_leaving and record.seen.leaving_s <= self._ceiling_s(record):
             self.left_to_kubelet(record)  # no change of the pod will tell that its time is bounded now
 
@@ -538,6 +564,7 @@ class Preemptions:
         self._outbox.wake_in((TIMER, victim.record.uid), victim.backoff.wait_s)
 
     def _has_to_leave(self, victim: _Victim) -> bool:
+        """False if a reservation has ended, which spares its victims (rule 27.9)."""
         core, uid = self._cache.core, victim.record.uid
         is_there = uid in self._strangers or self._cache.pods.get(uid) is victim.record
         if core is not None and is_there and any(core.reserves(request) for request in victim.requests):
@@ -608,9 +635,9 @@ class Preemptions:
         return record.key if record is not None else uid
 
 
-def _who(spares: bool) -> Who:
-    """The possible victims: lent ones only if the asker `spares` others."""
-    return Who.LENT if spares else Who.ANYBODY
+def _who(never: bool) -> Who:
+    """The possible victims: lent ones alone if the asker `never` preempts."""
+    return Who.LENT if never else Who.ANYBODY
 
 
 def pick_victims(record: PodRecord, decision: Preempt, candidates: list[str]) -> PreemptResult:
@@ -622,3 +649,11 @@ def pick_victims(record: PodRecord, decision: Preempt, candidates: list[str]) ->
     fields = {"pod": record.key, "victims": sorted(decision.victims_by_node), "candidates": candidates}
     log.warning("no candidate has victims: do the pods' Kubernetes priorities agree?", extra={"fields": fields})
     return PreemptResult({})
+
+
+def _winner_of(victim: PodRecord, preemptor: PodRecord) -> str:
+    """The job for which a pod has to leave, as readers of the pod may know it: of another namespace a uid alone."""
+    if preemptor.namespace != victim.namespace:
+        return f"pod {preemptor.uid}"
+    user = f" of {preemptor.user}" if preemptor.user else ""
+    return f"{preemptor.shown_job}{user} (priority {preemptor.claim[1]}, this job has {victim.claim[1]})"

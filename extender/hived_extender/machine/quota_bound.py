@@ -1,8 +1,9 @@
-"""Limits of a quota tree on all cells, whoever asks: queued jobs, plain pods, gangs and Kueue's Workloads alike.
+"""Limits of a quota tree on all cells, whoever asks: queued jobs, pods of no queue and Kueue's Workloads.
 
 Each affinity group with cells or reservations is charged to a leaf: its job's if cells are held for it, else by the
-labels of its pod or its namespace. A queued job is charged its whole request once cells are held for it. Work beyond a
-`max` or `kube-queue/max-jobs` waits. Changes are counted when asked; without a tree, never. Not thread-safe.
+labels of its pod or its namespace (rule 25.2). A queued job is charged its whole request once cells are held for it.
+Work beyond a `max` or `kube-queue/max-jobs` waits (rule 25.4), and work that may not be preempted beyond a `min` (rule
+25.5). Changes are counted when asked; without a tree, never. Not thread-safe.
 
     charge of a job == max(asked when cells were held, sum of its groups), by resource
     use of a leaf == sum of the charges of its jobs

@@ -18,8 +18,8 @@ from hived_extender.api.waiting import MASKED
 from hived_extender.jobs.progress import write_time
 from hived_extender.machine.core import Core
 from hived_extender.machine.gangs.plans import listed
+from hived_extender.machine.recording.operations import STAND_IN, held_for
 from hived_extender.machine.runner import BusyError
-from hived_extender.recording.operations import STAND_IN, held_for
 
 Seen = Collection[str] | None
 """Namespaces whose jobs a caller may see; None for all."""

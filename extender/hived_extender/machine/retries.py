@@ -4,8 +4,8 @@ kube-scheduler retries a refused pod on cluster events, but not if only hived kn
 a new leader has another configuration), or if it asked just before hived's own watch told. So a moment after any change
 that makes room, pods not asked about since are tried on the core, and woken if they could run. A try costs
 microseconds; a needless wake-up costs kube-scheduler a cycle and the API server several writes. New pods that
-kube-scheduler has not asked about are tried too, as its own filters may leave them no node until others make room. Pods
-that could run are retried after others got nodes: theirs may be among them.
+kube-scheduler has not asked about are tried too, as its own filters may leave them no node until others make room (rule
+5.13). Pods that could run are retried after others got nodes: theirs may be among them (rule 5.14).
 """
 
 from collections import OrderedDict

@@ -10,7 +10,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
@@ -22,18 +22,18 @@ from hived_extender.kube.clocks import wall_s
 from hived_extender.kube.logs import tell_failure
 from hived_extender.machine.effects import Awaits, Effect, HoldBindings, Now, ReleaseBindings, Write
 from hived_extender.machine.machine import Machine
-from hived_extender.machine.stimuli import Closing, Stimulus, TimeCame, TryWaiting, Wrote
+from hived_extender.machine.stimuli import Closing, Stimulus, TakeTurn, TimeCame, TryWaiting, Wrote
 
 log = logging.getLogger(__name__)
 
 THREADS = 64
 """More than the machine ever has under way at once, but for bindings by force."""
 
-REST = 9
-"""How many times as long as a slice of waiting pods took others are served before the next.
+REST: dict[type[Any], int] = {TryWaiting: 9, TakeTurn: 1}
+"""How many times as long as a slice of waiting pods, or of a turn, took others are served before the next.
 
 A lock is not handed over to whoever waits for it. Under a backlog every change makes thousands of tries; they may take
-a tenth of a core.
+a tenth of a core, and turns of queues half of one.
 """
 
 
@@ -74,6 +74,8 @@ class Runner:
         self._writes = writes
         self._lock = threading.Lock()
         self._timer_set = threading.Condition(self._lock)
+        self._handled = threading.Condition(self._lock)  # notified while there are `_waiters`
+        self._waiters = 0
         self._due_at = math.inf
         self._held: dict[str, Future[None]] = {}
         self._is_closing = False
@@ -111,7 +113,18 @@ class Runner:
         if machine.due_at < self._due_at:
             self._due_at = machine.due_at
             self._timer_set.notify_all()
+        if self._waiters:
+            self._handled.notify_all()
         return answer
+
+    def wait_for(self, is_so: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until it is so; asked with the lock, after each stimulus. False if that takes longer."""
+        with self._handled:
+            self._waiters += 1
+            try:
+                return self._handled.wait_for(is_so, timeout_s)
+            finally:
+                self._waiters -= 1
 
     def exclusive(self, *, wait_s: float | None = None) -> "_Exclusive":
         """Hold the lock. Any exception but UserError, the machine's or the caller's, stops the service.
@@ -232,25 +245,33 @@ class Runner:
             return self.handle_within(replace(wrote, is_current=machine.term == term))
 
     def _keep_time(self) -> None:
-        rest_until = -math.inf
+        rests = dict.fromkeys(REST, -math.inf)
         while True:
             with self._lock:
                 while not self._is_closing:
-                    has_backlog = self._machine.has_backlog
-                    # Only this thread makes a backlog, and only others set timers meanwhile.
                     self._due_at = self._machine.due_at
-                    wait_s = min(self._due_at, rest_until if has_backlog else math.inf) - time.monotonic()
+                    # Only this thread makes a backlog or begins a turn, and only others set timers meanwhile.
+                    at, stimulus = self._next(rests)
+                    wait_s = at - time.monotonic()
                     if wait_s <= 0:
                         break
                     self._timer_set.wait(wait_s if wait_s < math.inf else None)
                 if self._is_closing or self.fault:
                     return
-                is_time = self._machine.due_at <= time.monotonic()
             began = time.monotonic()
             try:
-                self.handle(TimeCame() if is_time else TryWaiting())
+                self.handle(stimulus)
             except InvariantError:
                 return
-            if not is_time:
+            if (rest := REST.get(type(stimulus))) is not None:
                 now = time.monotonic()
-                rest_until = now + REST * (now - began)
+                rests[type(stimulus)] = now + rest * (now - began)
+
+    def _next(self, rests: Mapping[type[Any], float]) -> tuple[float, Stimulus]:
+        """The next work of this thread, and when it may begin; infinity if there is none."""
+        found: list[tuple[float, Stimulus]] = [(self._due_at, TimeCame())]
+        if self._machine.has_turn:
+            found.append((rests[TakeTurn], TakeTurn()))
+        if self._machine.has_backlog:
+            found.append((rests[TryWaiting], TryWaiting()))
+        return min(found, key=lambda each: each[0])

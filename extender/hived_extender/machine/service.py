@@ -39,13 +39,14 @@ from hived_extender.kube.metrics import Gauges, Metrics
 from hived_extender.kube.priority_classes import PriorityClass
 from hived_extender.kube.watch import drained
 from hived_extender.machine.core import Core
-from hived_extender.machine.counts import gauges_of, with_groups
+from hived_extender.machine.counts import PodEnd, gauges_of, with_groups
 from hived_extender.machine.machine import Machine
 from hived_extender.machine.notices import Pace
 from hived_extender.machine.pods import PodState, UnknownPodError
 from hived_extender.machine.preemptions import PreemptionPolicy
 from hived_extender.machine.questions import Questions
 from hived_extender.machine.reader import Reader
+from hived_extender.machine.recording.record import Draft, Recorder
 from hived_extender.machine.runner import Runner, Writes
 from hived_extender.machine.stimuli import (
     BindAsked,
@@ -65,13 +66,13 @@ from hived_extender.machine.stimuli import (
     Stimulus,
     WhatIfAsked,
 )
+from hived_extender.machine.terms import Began
 from hived_extender.machine.verbs import NotLeadingError, VerbSettings
 from hived_extender.machine.what_if import check_count
 from hived_extender.machine.writes import binding
 from hived_extender.machine.writes.binding_secret import BindingSecret
 from hived_extender.machine.writes.statuses import StatusWriter
 from hived_extender.machine.writes.writer import Writer
-from hived_extender.recording.record import Draft, Recorder
 
 
 class PodFollower(Protocol):
@@ -390,6 +391,12 @@ class Service(Intake):
         )
         return replace(pod, spec=admitted)
 
+    def term_began(self) -> tuple[Began, list[tuple[str, str]]]:
+        """How this term began, and the pods that run now where the core cannot have them, and why. Cost O(pods)."""
+        self.check_leads()
+        with self.runner.look() as machine:
+            return machine.began, machine.cache.bound.unaccounted
+
     def lost_devices(self) -> list[LostDevices]:
         """The lost devices of configured nodes, by node and leaf cell type, with reasons."""
         with self._open_core():
@@ -399,6 +406,11 @@ class Service(Intake):
         """By chain, the promises to VCs that can be kept one by one, but not all together."""
         with self._open_core():
             return self.machine.cache.devices.shortages()
+
+    def await_ends(self, pods: Sequence[PodEnd]) -> None:
+        """See `Tallies.await_ends`."""
+        with self.runner.look() as machine:
+            machine.tallies.await_ends(pods)
 
     def draft(self, config_text: str) -> Draft | None:
         """A draft of a future state's recording; None without recording."""

@@ -1,8 +1,7 @@
-"""Shares of a node that come with lent cells: a borrower gets no more, so that CPU breaks no guarantee.
+"""Shares of a node that come with lent cells (rule 27.14): a borrower gets no more, so that CPU breaks no guarantee.
 
-A leaf cell's share of CPU and memory is that of its `skuTypes`, or less on a node with less. Without them, and for
-other resources, it is the node's allocatable divided by its leaf cells. Amounts beyond all shares are promised to no
-VC, and any borrower may have them. Amounts other than bytes are rounded up to whole ones. Not thread-safe.
+A share by `skuTypes` is less on a node with less. Amounts other than bytes are rounded up to whole ones. Not
+thread-safe.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Stand-ins: groups without Kubernetes pods that hold cells for pods to come; no other pod gets these for free."""
+"""Stand-ins: groups without Kubernetes pods that hold cells for pods to come; no others get them free (rule 28.7)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -8,7 +8,7 @@ from hived.values.errors import UserError
 from hived.values.specs import BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec
 from hived_extender.jobs.job import parts_of
 from hived_extender.machine.core import Core
-from hived_extender.recording.operations import STAND_IN, held_for
+from hived_extender.machine.recording.operations import STAND_IN, held_for
 
 
 def stand_in_name(number: int, what_for: str) -> str:

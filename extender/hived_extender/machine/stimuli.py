@@ -261,17 +261,20 @@ class HoldShrunk(msgspec.Struct, frozen=True):
 
 
 class HoldsLookedAt(msgspec.Struct, frozen=True):
-    """Report the pods of held jobs. Answer: dict of HoldState by key."""
+    """Report the pods of held jobs, of these keys or all. Answer: dict of HoldState by key."""
+
+    keys: tuple[str, ...] | None = None
 
 
 class JobsBarred(msgspec.Struct, frozen=True):
     """Hold pods of these jobs, each in its named queue; free those of all others.
 
-    A job is free as soon as cells are held for it.
+    A job is free as soon as cells are held for it. The pods that a `reclaimed` job has now leave for others.
     """
 
     barred: Mapping[JobName, str] = msgspec.field(default_factory=dict)
     freed: tuple[JobName, ...] = ()
+    reclaimed: JobRef | None = None
 
 
 class JobsMade(msgspec.Struct, frozen=True):
@@ -300,6 +303,56 @@ class HoldState(msgspec.Struct, frozen=True):
     is_lost: bool = False  # somebody took held cells, or their nodes are bad: hold again
 
 
+# Queues
+
+
+class JobChanged(msgspec.Struct, frozen=True):
+    """A job looks different, or is gone; the next turn reads it."""
+
+    name: JobName
+
+
+class ObjectsFound(msgspec.Struct, frozen=True):
+    """Objects of queues as their watch tells of them."""
+
+    found: Any
+
+
+class TurnAsked(msgspec.Struct, frozen=True):
+    """Take a turn soon: something that the queues read has changed."""
+
+
+class TakeTurn(msgspec.Struct, frozen=True):
+    """Do the next piece of the turn that has begun: a few milliseconds."""
+
+
+class JobHeld(msgspec.Struct, frozen=True):
+    """Hold a queued job, or have it take its turns again; by the key of its unit."""
+
+    key: str
+    is_held: bool
+
+
+class JobMoved(msgspec.Struct, frozen=True):
+    """Give a queued job another place: `front`, `back`, or before the job of that key."""
+
+    key: str
+    to: str
+
+
+class ReclaimAsked(msgspec.Struct, frozen=True):
+    """Suspend borrowers for guaranteed work of no queue, which gets their cells."""
+
+    hold: Hold
+    jobs: tuple[JobRef, ...]
+
+
+class ClaimsKept(msgspec.Struct, frozen=True):
+    """Forget the claims of work of no queue but for those of these keys."""
+
+    keys: frozenset[str]
+
+
 # Results and time
 
 
@@ -317,7 +370,7 @@ class Wrote(msgspec.Struct, frozen=True):
 
 
 class TimeCame(msgspec.Struct, frozen=True):
-    """One or more timers are due."""
+    """One or more timers have expired."""
 
 
 class TryWaiting(msgspec.Struct, frozen=True):
@@ -396,6 +449,14 @@ Stimulus = (
     | JobsBarred
     | JobsMade
     | QuotasFollowed
+    | JobChanged
+    | ObjectsFound
+    | TurnAsked
+    | TakeTurn
+    | JobHeld
+    | JobMoved
+    | ReclaimAsked
+    | ClaimsKept
     | Wrote
     | TimeCame
     | TryWaiting

@@ -1,6 +1,7 @@
 """Terms of leadership: the core is built from facts when one begins, and dropped when it ends. Not thread-safe."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -11,8 +12,16 @@ from hived_extender.machine.cluster_cache import ClusterCache
 from hived_extender.machine.core import Core, Placed, StateInputs, in_replay_order, reservations
 from hived_extender.machine.gangs.telling import TellingGangs
 from hived_extender.machine.pods import NO_OFFER, NO_PLACE, NOT_WRITTEN, PodState
+from hived_extender.machine.recording.record import Recorder
 from hived_extender.machine.retries import Retries
-from hived_extender.recording.record import Recorder
+
+
+class Began(NamedTuple):
+    """When a term began, in seconds since 1970, with how many bound pods that have cells and how many that wait."""
+
+    at_s: float
+    bound: int
+    waiting: int
 
 
 class Terms:
@@ -34,7 +43,7 @@ class Terms:
         self._telling = TellingGangs(cache.gangs)
 
     def begin(self) -> Core:
-        """Build the state from all nodes and bound pods.
+        """Build the state from all nodes and bound pods (rule 11.1).
 
         Pods are replayed by falling priority, so that lazily preempted groups find their cells taken again.
         """

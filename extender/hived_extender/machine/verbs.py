@@ -228,7 +228,7 @@ class Verbs:
         except UserError as error:
             self._tell_refusal(args.pod, Phase.PREEMPTING, error, started)
             raise
-        if record is None or record.state.is_placed or self._preemptions.spares(record):
+        if record is None or record.state.is_placed or self._preemptions.never_preempts(record):
             return PreemptResult({})
         by_service = self._preemptions.policy.by_service
         if by_service and record.request is not None and core.is_waiting_for_victims(record.request):
@@ -241,7 +241,11 @@ class Verbs:
         elif isinstance(decision, Preempt) and by_service:
             self._preemptions.evict(core, record, decision)
         elif isinstance(decision, Preempt):
-            return pick_victims(record, decision, args.candidates)
+            picked = pick_victims(record, decision, args.candidates)
+            chosen = (picked.node_name_to_meta_victims or {}).values()
+            uids = [pod.uid for each in chosen for pod in each.pods]
+            self._preemptions.left_to_scheduler(record, uids)
+            return picked
         elif isinstance(decision, Wait):  # kube-scheduler may never come to ask which node to use
             self._announcements.say(record, Reason.WAITING, self._waiting.told(record, decision))
         return PreemptResult({})
@@ -395,14 +399,14 @@ class Verbs:
         """All nodes for a pod without cells, unless its gang must wait."""
         self._acceptance.starts.has_asked(record)
         if why := self._acceptance.starts.refusal_for_now(record):
-            return FilterResult(failed_nodes={WAITING_KEY: why})
+            return self._told_to_wait(record, why)
         return FilterResult(node_names=args.offered())
 
     def _answer_binding(self, record: PodRecord) -> FilterResult:
         """The node of a placed pod, if kube-scheduler offers it now, unless its gang must wait."""
         node = record.place.node
         if why := self._acceptance.starts.refusal_for_now(record):
-            return FilterResult(failed_nodes={WAITING_KEY: why})
+            return self._told_to_wait(record, why)
         if self._cache.offers.includes(record, node):
             return FilterResult(node_names=[node])
         text = f"being bound to node {node}, which was not among the nodes offered"
@@ -410,7 +414,10 @@ class Verbs:
 
     def _answer_wait(self, record: PodRecord, reason: str) -> FilterResult:
         self._announcements.say(record, Reason.WAITING, reason)
-        return FilterResult(failed_nodes={WAITING_KEY: self._gang_notices.in_short(record) or reason})
+        return self._told_to_wait(record, reason)
+
+    def _told_to_wait(self, record: PodRecord, reason: str) -> FilterResult:
+        return FilterResult(failed_nodes={WAITING_KEY: self._gang_notices.for_kube_scheduler(record, reason)})
 
 
 def _unknown(pod: PodName) -> UnknownPodError:

@@ -1,9 +1,7 @@
 """Evictions that let a pod or a gang really bind: cells and Kubernetes' own rules together.
 
-The core chooses victims by cells. Its choice stands where kube-scheduler would then take the pods. Else sets of groups
-are tried, cheapest first: with a set gone, the core has to find cells, on nodes that Kubernetes' rules allow then. Pods
-without cells count too: opportunistic ones of ours, and where kube-scheduler would displace them by their Kubernetes
-priority. Where no set helps, none is evicted. Changes nothing. Not thread-safe.
+The core chooses victims by cells. Its choice stands, or another set leaves, or none (rule 27.2): with a set gone, the
+core has to find cells, on nodes that Kubernetes' rules allow then. Changes nothing. Not thread-safe.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -133,11 +131,7 @@ class VictimSets:
         return self._World(self, core, wanted).takes(places, uids)
 
     def fewer(self, core: Core, wanted: Sequence[Wanted], found: Sequence[Bind | Preempt | Wait]) -> Chosen | None:
-        """Some of the victims of a decision, or none of them, if these are enough; else None.
-
-        Where Kubernetes refuses nodes, or there are rules between its pods, the core's choice is not always the least.
-        Not asked with `rules: hived`, nor where a virtual cluster that is not sparing prefers its own choice of cells.
-        """
+        """Some of the victims of a decision, or none of them, if these are enough (rule 27.8); else None."""
         if core.state.spec.rules is not Rules.BETTER or not all(map(_is_ruled, wanted)):
             return None
         vc = core.state.spec.virtual_clusters.get(wanted[0].request.spec.virtual_cluster)
@@ -172,8 +166,9 @@ class VictimSets:
     def enough_leaving(
         self, core: Core, wanted: Sequence[Wanted], found: Sequence[Bind | Preempt | Wait], who: Who
     ) -> Chosen | None:
-        """The places of all once groups have left of which every pod leaves already; None if these are not enough, or
-        if a decision names no other victims. So victims of an earlier term make room too.
+        """The places of all once groups have left of which every pod leaves already (rule 27.5).
+
+        None if these are not enough, or if a decision names no other victims.
         """
         leaving = self._cache.nodes.residents.leaving
         if not leaving or any(isinstance(one, Wait) for one in found) or _named(found) <= leaving.keys():
@@ -237,7 +232,7 @@ class VictimSets:
         )
 
     class _World:
-        """The cluster as one question sees it: whoever is on the way out has left, whoever has a place has come."""
+        """The cluster as one question sees it (rule 27.4)."""
 
         def __init__(self, sets: "VictimSets", core: Core, wanted: Sequence[Wanted], who: Who = Who.ANYBODY) -> None:
             self.core, self.wanted, self.cache, self.who = core, wanted, sets._cache, who
@@ -310,7 +305,7 @@ class VictimSets:
             return list({one.name: one for one in found.values()}.values())
 
         def _may_take(self, group: Group) -> bool:
-            """Is its work lent, or below the pods' own in their virtual cluster?"""
+            """Is its work lent, or below the pods' own in their virtual cluster (rule 27.6)?"""
             if group.state is GroupState.PREEMPTING or not group.slots_of or self.who is Who.LENT_WITHOUT_CELLS:
                 return False
             return group.virtual is None or (
@@ -402,7 +397,7 @@ class VictimSets:
             return group is not None and self._may_take(group)
 
         def _yields(self, uid: str) -> bool:
-            """May a pod without cells leave: is it opportunistic, or would kube-scheduler displace it for these?"""
+            """May a pod without cells leave for these (rule 27.6)?"""
             resident, record = self.residents.get(uid), self.cache.pods.get(uid)
             if resident is None:
                 return record is not None  # it has no node either
@@ -716,7 +711,7 @@ def _ruled_of(wanted: Wanted) -> list[RuledPod]:
 
 
 def _cost(leaving: Sequence[Leaver]) -> Key:
-    """The least goes first: elastic work alone, then lost work, the number of groups, their highest priority."""
+    """The order in which sets are tried (rule 27.3)."""
     return (
         int(any(not one.is_elastic for one in leaving)),
         sum(one.loss for one in leaving),

@@ -12,7 +12,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from hived.scenario import Asked
+from hived.scenario import Asked, nodes_of, once_left
 from hived.values.decisions import Bind, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.specs import BindInfo, PodPlacement, PodRequest
@@ -76,7 +76,8 @@ class WhatIf:
         self._rounds = Rounds(self._pods, self._gangs, cache.offers)
         self._rounds.bound = quotas
         self._outcomes: dict[str, PodOutcome] = {}
-        self._placed: list[list[Asked]] = []  # bundles that can run, in turn
+        self._placed: list[list[Asked]] = []  # bundles that can run, in turn; after others have left, if they must
+        self._leaving: dict[str, PodRequest] = {}  # pods that leave for these, by uid
         self._alone: dict[object, list[Decision] | UserError] = {}  # answers without these, by what is asked for
 
     def of_new(self, pods: Sequence[tuple[Pod, Reading]]) -> list[PodOutcome]:
@@ -188,12 +189,16 @@ class WhatIf:
         found = self._core.plan([*self._placed, *bundles])[len(self._placed) :]
         for at, ((record, step), bundle) in enumerate(zip(steps, bundles, strict=True)):
             one = found[at]
-            if bundle and not self._placed and not isinstance(one, UserError):
+            if bundle and self._leaving:
+                one = found[at] = self._after_victims(bundle)
+            elif bundle and not self._placed and not isinstance(one, UserError):
                 one = found[at] = self._foreseen(record, step, bundle, one)
             elif self._placed and not isinstance(one, UserError) and any(isinstance(each, Wait) for each in one):
                 one = found[at] = self._without_others(bundle, one)
             if bundle and not isinstance(one, UserError) and all(isinstance(decision, Bind) for decision in one):
                 self._placed.append(bundle)
+            elif bundle and not isinstance(one, UserError):
+                self._clear(bundle, one)
         return [one if refusal is None else [refusal] for one, refusal in zip(found, over, strict=True)]
 
     def _foreseen(
@@ -213,6 +218,23 @@ class WhatIf:
         if any(isinstance(one, Wait) and not isinstance(one, Refused) for one in found) or len(found) < len(bundle):
             return found
         return self._preemptions.foresee(self._core, wanted, found, has_cells)
+
+    def _clear(self, bundle: list[Asked], found: Sequence[Decision]) -> None:
+        """The victims of these are gone for those that come after them in the same question."""
+        uids = {uid for one in found if isinstance(one, Preempt) for own in one.victims_by_node.values() for uid in own}
+        records = [record for uid in sorted(uids) if (record := self._cache.pods.get(uid)) is not None]
+        leaving = {one.uid: one.request for one in records if one.request is not None}
+        if leaving and not any(isinstance(one, Wait) for one in found):
+            self._leaving |= leaving
+            self._placed.append(bundle)
+
+    def _after_victims(self, bundle: list[Asked]) -> list[Decision] | UserError:
+        """The answer once the victims of those before these have left, and these have their cells."""
+        gone = list(self._leaving.values())
+        left = nodes_of(self._core.state, (one.spec.group.name for one in gone))
+        bundles = [[once_left(one, left) for one in each] for each in (*self._placed, bundle)]
+        *_, found = self._core.plan(bundles, gone)
+        return found
 
     def _without_others(self, bundle: list[Asked], found: list[Decision]) -> list[Decision] | UserError:
         """Why these would wait even without the pods of the question before them; `BESIDE` if they would not."""
@@ -291,7 +313,7 @@ class WhatIf:
             for uid in uids:
                 record, resident = self._cache.pods.get(uid), self._cache.nodes.residents.get(uid)
                 if record is not None:
-                    job, namespace = record.job, record.namespace
+                    job, namespace = record.shown_job, record.namespace
                 elif resident is not None and resident.standing is not None:  # a pod of another scheduler
                     namespace = resident.pod.namespace
                     job = f"{namespace}/{resident.standing.name}"

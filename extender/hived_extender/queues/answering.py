@@ -1,27 +1,32 @@
 """Answers about queues, from the turns of the present term, and the changes that users make to the order.
 
-Each question takes the controller's lock for a walk over the jobs: 50,000 take tenths of a second. Rights are not asked
-for meanwhile, so callers say beforehand which namespaces may be named.
+Walks over all jobs need no lock, and each job is described as it is then: 50,000 take seconds, and filter calls wait
+for milliseconds of them. Rights are not asked for meanwhile, so callers say beforehand which namespaces may be named.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import islice
+from itertools import chain, islice
 
 import msgspec
+from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived.values.specs import PodRequest, PodSpec
+from hived_config.selectors import Selector, matches
+from hived_extender.api.names import names_of as ranks_of
 from hived_extender.api.queues import HELD_LATER, QueueArgs, QueuedJob, QueueReport
-from hived_extender.api.waiting import MASKED, Preempted, When
-from hived_extender.jobs.job import parts_of, uid_of
+from hived_extender.api.waiting import MASKED, PodCounts, Preempted, When
+from hived_extender.jobs.job import JobName, JobRef, parts_of, uid_of
 from hived_extender.jobs.kinds import gangs
 from hived_extender.jobs.kinds.marks import user_of
 from hived_extender.jobs.kinds.table import resource_of
+from hived_extender.jobs.needs import JobEnd, JobLoss, SeenJob
 from hived_extender.machine.certificates import asks_of, rfc3339
 from hived_extender.machine.held import Asking
+from hived_extender.machine.stimuli import JobHeld, JobMoved
 from hived_extender.queues.controller import QueueController, QueueCount, count, count_others, waits_since
-from hived_extender.queues.explaining import Known
+from hived_extender.queues.explaining import Known, in_order
 from hived_extender.queues.queued_jobs import JobRecord
 from hived_extender.queues.reasons import (
     STARTING,
@@ -29,14 +34,14 @@ from hived_extender.queues.reasons import (
     Impossible,
     NeverFits,
     NotPromised,
+    NotYet,
     OverQuota,
     OverUserLimit,
     Reason,
     Running,
-    cause_of,
+    Told,
     held_by,
-    sentence,
-    start_of,
+    told,
 )
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.table import Life
@@ -52,9 +57,12 @@ MOST_COMPARED = 5000
 
 
 def listed(turns: Turns | None) -> Iterator[JobRecord]:
-    """The jobs that are in a queue, or would be but for a problem. A job that was taken out of its queue is neither."""
-    entries = () if turns is None else turns.queues.entries.values()
-    return (entry for entry in entries if entry.asks is not None or entry.problem)
+    """The jobs that are in a queue, or would be but for a problem.
+
+    A job that was taken out of its queue is neither, nor is one that has ended, though its own schedule has it still.
+    """
+    entries = () if turns is None else list(turns.queues.entries.values())
+    return (entry for entry in entries if (entry.asks is not None or entry.problem) and entry.life is not Life.OVER)
 
 
 def only(turns: Turns | None, name: str, seen: Seen) -> JobRecord | None:
@@ -79,8 +87,7 @@ def find(turns: Turns, name: str, seen: Seen) -> JobRecord:
 
 def names_of(entry: JobRecord) -> tuple[str, ...]:
     """All names of a job, which may be asked for by each."""
-    ref, bare = entry.job.ref, f"{entry.job.ref.namespace}/{entry.job.ref.name}"
-    return str(ref), bare, ref.name, f"podgroup/{bare}"
+    return tuple(chain.from_iterable(ranks_of(str(entry.job.ref))))
 
 
 def is_seen(entry: JobRecord, seen: Seen) -> bool:
@@ -118,39 +125,45 @@ def near_queues(name: str, names: Sequence[str]) -> str:
     return f"nearest: {', '.join(list(whole)[:CLOSE_COUNT])}"
 
 
-AT_ONCE = 5000
-"""Jobs that are described before a turn may be taken: a tenth of a second."""
+AT_ONCE = 50
+"""Jobs that are described before others get the lock: a millisecond."""
 
 WRITE_S = 10.0
 """So long a change waits until it is written. The client waits for longer."""
 
-_STATES = {Life.STARTING: "Starting", Life.RUNNING: "Running", Life.LEAVING: "Leaving"}
+_STATES = {Life.STARTING: "Starting", Life.RUNNING: "Running", Life.LEAVING: "Leaving", Life.OVER: "Leaving"}
+"""A job may be over by now that was there when the question was read."""
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which jobs are asked for: those of a queue, and so on; "" for all.
+    """Which jobs are asked for: those of a queue, and of one of these virtual clusters and so on; without any of all.
 
-    One of their names begins with `prefix`. `is_waiting`: those without cells alone."""
+    One of their names begins with `prefix`, and their labels meet the `selector`. `is_waiting`: those without cells
+    alone.
+    """
 
     queue: str = ""
-    vc: str = ""
-    user: str = ""
-    namespace: str = ""
+    vcs: Collection[str] = ()
+    users: Collection[str] = ()
+    namespaces: Collection[str] = ()
     prefix: str = ""
     is_waiting: bool = False
+    selector: Selector = ()
 
     def takes(self, entry: JobRecord, seen: Seen) -> bool:
         """True for one of these. Names and users cannot be guessed: a job that is hidden has none."""
         asked = _asked(entry)
-        if self.vc and (asked is None or asked.virtual_cluster != self.vc):
+        if self.vcs and (asked is None or asked.virtual_cluster not in self.vcs):
             return False
-        if (self.user or self.namespace or self.prefix) and not is_seen(entry, seen):
+        if (self.users or self.namespaces or self.prefix or self.selector) and not is_seen(entry, seen):
             return False
-        if self.user and _user(entry) != self.user:
+        if not matches(self.selector, entry.job.labels):
+            return False
+        if self.users and _user(entry) not in self.users:
             return False
         if self.prefix and not any(name.startswith(self.prefix) for name in names_of(entry)):
             return False
-        is_there = not self.namespace or entry.job.ref.namespace == self.namespace
+        is_there = not self.namespaces or entry.job.ref.namespace in self.namespaces
         return is_there and (not self.is_waiting or entry.life is Life.WAITING)
 
 
@@ -187,38 +200,47 @@ class QueueAnswers:
         """Does the configuration in force have queues?"""
         return self._controller.queueing.is_enabled
 
+    @property
+    def has_begun(self) -> bool:
+        """True while turns are taken."""
+        return self._controller.turns is not None
+
+    def went_on(self, since_s: float) -> int:
+        """How many jobs of queues have cells that they got before a moment, in seconds since 1970. Cost O(jobs)."""
+        turns = self._controller.turns
+        entries = () if turns is None else list(turns.queues.entries.values())
+        return sum(one.life.has_cells and 0 < one.kept.since_s < since_s for one in entries)
+
     def queues(self) -> list[QueueReport]:
         """All queues, by name."""
-        with self._controller.lock:
-            turns = self._turns()
-            over, found, known = turns.use.over(), count(turns.queues), turns.known
-            names = known.with_others(found)
+        turns = self._turns()
+        over, found, known = turns.use.over(), count(turns.queues), turns.known
+        names = known.with_others(found)
+        with self._controller.look():
             shares = turns.queues.shares(names)
-            found |= {name: QueueCount(known.vcs[name]) for name in names if name not in found}
-            count_others(found, turns.queues.others)
-            return [
-                QueueReport(
-                    name=name,
-                    vc=found[name].vc,
-                    policy=turns.rules.of(name).policy.value,
-                    waiting=found[name].waiting,
-                    running=found[name].running,
-                    borrowed=found[name].borrowed,
-                    share=shares[name],
-                    used=found[name].used,
-                    guaranteed=known.guaranteed(name),
-                    max=known.most(name),
-                    over=over.get(name, {}),
-                    oversell=known.oversell(name),
-                )
-                for name in names
-            ]
+        found |= {name: QueueCount(known.vcs[name]) for name in names if name not in found}
+        count_others(found, turns.queues.others)
+        return [
+            QueueReport(
+                name=name,
+                vc=found[name].vc,
+                policy=turns.rules.of(name).policy.value,
+                waiting=found[name].waiting,
+                running=found[name].running,
+                borrowed=found[name].borrowed,
+                share=shares[name],
+                used=found[name].used,
+                guaranteed=known.guaranteed(name),
+                max=known.most(name),
+                over=over.get(name, {}),
+                oversell=known.oversell(name),
+            )
+            for name in names
+        ]
 
     def namespaces(self) -> list[str]:
         """The namespaces of all jobs, ascending; none while there are no turns."""
-        with self._controller.lock:
-            turns = self._controller.turns
-            return sorted({entry.job.ref.namespace for entry in listed(turns)})
+        return sorted({entry.job.ref.namespace for entry in listed(self._controller.turns)})
 
     def jobs(self, queue: str = "", seen: Seen = None) -> list[QueuedJob]:
         """The jobs of a queue, or of all: those that wait in their order, then the others. UserError (404).
@@ -232,16 +254,14 @@ class QueueAnswers:
 
         The others are not described. Turns may be taken meanwhile: each job is as it was when it was described.
         """
-        with self._controller.lock:
-            turns = self._turns()
-            found = [each for each in _placed(turns, wanted.queue) if wanted.takes(each[0], seen)]
-            over = turns.use.going_over()
-        troubles = self._troubles()
+        turns = self._turns()
+        found = [each for each in self._placed(turns, wanted.queue) if wanted.takes(each[0], seen)]
+        over, troubles = turns.use.going_over(), self._troubles()
         chosen = found[start : None if count is None else start + count]
         described: list[QueuedJob] = []
+        known: Known = {}
         for first in range(0, len(chosen), AT_ONCE):
-            with self._controller.lock:
-                known: Known = {}
+            with self._controller.look():
                 described += [
                     self._job(turns, *each, seen, over, known, troubles) for each in chosen[first : first + AT_ONCE]
                 ]
@@ -249,34 +269,37 @@ class QueueAnswers:
 
     def job(self, name: str, seen: Seen = None) -> QueuedJob | None:
         """A job by its name, of the namespaces `seen`; None if it is in no queue."""
-        troubles = self._troubles() if self._controller.turns is not None else {}
-        with self._controller.lock:
-            turns, entry = self._controller.turns, only(self._controller.turns, name, seen)
-            if turns is None or entry is None:
-                return None
-            place, over = turns.queues.position(entry.key) or 0, turns.use.going_over()
-            return self._job(turns, entry, place, seen, over, troubles=troubles)
+        turns = self._controller.turns
+        entry, troubles = only(turns, name, seen), self._troubles() if turns is not None else {}
+        if turns is None or entry is None:
+            return None
+        over = turns.use.going_over()
+        with self._controller.look():
+            return self._job(turns, entry, turns.queues.position(entry.key) or 0, seen, over, troubles=troubles)
 
     def named(self, name: str, seen: Seen) -> str:
         """The full name of the one job that is called so, of the namespaces `seen`. Raises UserError (404, 409)."""
-        with self._controller.lock:
-            return str(find(self._turns(), name, seen).job.ref)
+        return str(find(self._turns(), name, seen).job.ref)
 
     def resource(self, name: str) -> dict[str, str]:
         """The object of a job, by its full name, as rights name it: see `resource_of`. Raises UserError (404)."""
-        with self._controller.lock:
-            return resource_of(find(self._turns(), name, None).job.ref)
+        return resource_of(find(self._turns(), name, None).job.ref)
 
     def question(self, name: str, seen: Seen) -> Question | None:
         """A job that waits, as the live cluster would be asked for its cells; None if none waits of this name."""
-        with self._controller.lock:
-            turns, entry = self._controller.turns, only(self._controller.turns, name, seen)
-            if turns is None or entry is None or entry.life is not Life.WAITING:
+        entry = only(self._controller.turns, name, seen)
+        with self._controller.look() as turns:
+            if (
+                turns is None
+                or entry is None
+                or entry.life is not Life.WAITING
+                or entry.key not in turns.queues.entries
+            ):
                 return None
             unit, queues = entry.asks, turns.queues
             job = self._job(turns, entry, queues.position(entry.key) or 0, seen)
             if unit is None:
-                return Question(job, None, None, None)
+                return Question(job, _not_yet(entry), None, None)
             reason = queues.why(entry.key)
             is_over = isinstance(reason, OverQuota | NotPromised) or (
                 isinstance(reason, OverUserLimit) and not reason.waits
@@ -298,24 +321,60 @@ class QueueAnswers:
 
         Jobs that declare none are left out, and all where there are no queues. Cost O(jobs).
         """
-        if not names:
+        turns = self._controller.turns
+        if not names or turns is None:
             return {}
-        with self._controller.lock:
-            entries = () if self._controller.turns is None else self._controller.turns.queues.entries.values()
-            return {
-                str(one.job.ref): (one.kept.since_s, one.asks.limit_s)
-                for one in entries
-                if one.life.has_cells and one.asks is not None and one.asks.limit_s is not None
-                if str(one.job.ref) in names
-            }
+        return {
+            str(one.job.ref): (one.kept.since_s, one.asks.limit_s)
+            for one in list(turns.queues.entries.values())
+            if one.life.has_cells and one.asks is not None and one.asks.limit_s is not None
+            if str(one.job.ref) in names
+        }
+
+    def object_of(self, name: JobName) -> SeenJob | None:
+        """A job object as it was seen last, whatever its pods; None if there is none."""
+        return self._controller.jobs.find(name)
+
+    @property
+    def are_listed(self) -> bool:
+        """True once all job objects are known."""
+        return self._controller.has_listed_jobs
+
+    def ends(self) -> list[JobEnd]:
+        """The latest job objects that have ended, or were deleted before, oldest first."""
+        return self._controller.jobs.ends()
+
+    def losses(self) -> Sequence[JobLoss]:
+        """The latest jobs that queues have suspended for others, oldest first."""
+        return self._controller.losses()
+
+    def queue_of(self, job: JobRef) -> str:
+        """The queue of a job, "" if it is in none."""
+        return self._controller.queue_of(job)
+
+    def called(self, name: str) -> list[SeenJob]:
+        """The job objects of this full name, or `NAMESPACE/NAME`, whatever their pods. Cost O(jobs)."""
+        return self._controller.jobs.called(name)
+
+    def outside(self) -> list[SeenJob]:
+        """The job objects with pods of ours, or that name our scheduler, that have not ended and that no queue has, and
+        where queues are off those that may not start yet. Cost O(jobs).
+        """
+        timed = {} if self.is_enabled else {seen.job.ref: seen for seen in self._controller.not_yet()}
+        found = [
+            seen
+            for seen in self._controller.jobs.ours()
+            if (seen.need is None and not seen.problem) or not self.is_enabled
+            if not seen.job.state.is_over and seen.job.ref.kind != gangs.KIND
+        ]
+        return [seen for seen in found if seen.job.ref not in timed] + list(timed.values())
 
     def after(self, key: str, ended: Collection[str], priority: int) -> tuple[bool, list[Question]]:
         """May a job start by its quota and limits once these have ended, which are full names?
 
         And the jobs of its queue that may before it, see `Queues.after`.
         """
-        with self._controller.lock:
-            turns = self._controller.turns
+        with self._controller.look() as turns:
             if turns is None or key not in turns.queues.entries:
                 return False, []
             entries, queues = turns.queues.entries, turns.queues
@@ -336,42 +395,59 @@ class QueueAnswers:
         Answers once that is written onto the job, so that it outlives this process. Raises UserError (404, 409), and
         503 if it counts, but is not written yet.
         """
-        with self._controller.lock:
-            turns = self._turns()
-            entry = find(turns, args.job, seen)
-            if entry.asks is None:
-                raise UserError(f"{entry.job.ref} is in no queue: {entry.problem}", 409)
-            if args.action == "move":
-                to = args.to if args.to in ("front", "back") else find(turns, args.to, seen).key
-                if entry.life is not Life.WAITING:
-                    raise UserError(f"{entry.job.ref} does not wait, so it has no place in its queue", 409)
-                turns.queues.move(entry.key, to)
-            else:
-                is_held = args.action == "hold"
-                if not is_held and turns.is_inactive(entry.job.ref):
-                    unit = "/".join(unit_key(entry.job.ref))
-                    raise UserError(f"QueueUnit {unit} says active: false; set it to true, or remove it", 409)
-                turns.queues.hold(entry.key, is_held=is_held)
+        turns = self._turns()
+        entry = find(turns, args.job, seen)
+        if entry.asks is None:
+            raise UserError(f"{entry.job.ref} is in no queue: {entry.problem}", 409)
+        if args.action == "move":
+            to = args.to if args.to in ("front", "back") else find(turns, args.to, seen).key
+            if entry.life is not Life.WAITING:
+                raise UserError(f"{entry.job.ref} does not wait, so it has no place in its queue", 409)
+            change: JobHeld | JobMoved = JobMoved(entry.key, to)
+        else:
+            is_held = args.action == "hold"
+            if not is_held and turns.is_inactive(entry.job.ref):
+                unit = "/".join(unit_key(entry.job.ref))
+                raise UserError(f"QueueUnit {unit} says active: false; set it to true, or remove it", 409)
+            change = JobHeld(entry.key, is_held)
+        entry.refusal = ""
+        self._controller.change(change)
+        with self._controller.look():
             found = self._job(turns, entry, turns.queues.position(entry.key) or 0, seen)
-            self._controller.wake()
-            self._wait_until_written(turns, entry)
+        self._wait_until_written(turns, entry)
         return found
 
     def _wait_until_written(self, turns: Turns, entry: JobRecord) -> None:
-        """With the controller's lock, which is released meanwhile. Raises UserError (503)."""
+        """Raises UserError (503)."""
 
         def is_known() -> bool:
             is_left = self._controller.turns is not turns or turns.queues.entries.get(entry.key) is not entry
             return is_left or entry.is_written or (bool(entry.refusal) and entry.written is None)
 
-        entry.refusal = ""
-        if not self._controller.lock.wait_for(is_known, WRITE_S) or not entry.is_written:
+        if not self._controller.wait_for(is_known, WRITE_S) or not entry.is_written:
             why = entry.refusal or "the API server has not answered, or another replica leads"
             raise UserError(
                 f"{entry.job.ref}: this counts, but is not written onto it yet, and lost if hived ends before: {why}. "
                 "It is tried again; hived get queue shows whether it still counts",
                 503,
             )
+
+    def _placed(self, turns: Turns, queue: str) -> list[tuple[JobRecord, int]]:
+        """The jobs of a queue, or of all, with their places: those that wait in order, then the others with 0."""
+        names = turns.known.with_others(turns.queues.queues())
+        if queue and queue not in names:
+            raise UserError(f"there is no queue {queue!r}; {near_queues(queue, names)}", 404)
+        found: list[tuple[JobRecord, int]] = []
+        for name in [queue] if queue else names:
+            with self._controller.look():
+                lines, entries = turns.queues.lines(name), turns.queues.entries
+            order = [(entries.get(key), place) for place, key in enumerate(in_order(lines), 1)]
+            found += [(entry, place) for entry, place in order if entry is not None]
+        for entry in listed(turns):
+            is_asked = not queue or queue == (entry.too_large_for if entry.asks is None else entry.asks.queue)
+            if is_asked and (entry.life is not Life.WAITING or entry.asks is None):
+                found.append((entry, 0))
+        return found
 
     def _turns(self) -> Turns:
         if self._controller.turns is None:
@@ -386,15 +462,9 @@ class QueueAnswers:
     ) -> QueuedJob:  # fmt: skip
         """`over` has the jobs that are above a quota that was lowered, with the quota; `known` as `Queues.why`."""
         unit, asked, reason = entry.asks, _asked(entry), turns.queues.why(entry.key, position, known)
-        in_no_queue = When(kind="never") if entry.is_too_large else When(kind="unknown", because="it is in no queue")
-        by_unit = "/".join(unit_key(entry.job.ref)) if turns.is_inactive(entry.job.ref) else ""
-        is_held = entry.kept.is_aside or by_unit
-        held = HELD_LATER if is_held and entry.life is not Life.WAITING else ""
-        kept = entry.kept
-        is_by_person = isinstance(reason, Held)
-        why = held_by(by_unit, is_held=kept.is_held, is_suspended=kept.is_suspended) if is_by_person else None
-        if entry.life is Life.STARTING and isinstance(reason, Running):
-            why = STARTING
+        tally, waits = entry.job.tally, entry.life is Life.WAITING
+        found, is_held = _told(turns, entry, reason, seen), entry.kept.is_on_hold or turns.is_inactive(entry.job.ref)
+        held = HELD_LATER if is_held and not waits else ""
         trouble = (troubles or {}).get(str(entry.job.ref), "") if entry.life.has_cells else ""
         troubled = f"; {trouble}" if trouble else ""
         above = f"; above quota {over[entry.key]}, which was lowered" if over and entry.key in over else ""
@@ -402,20 +472,44 @@ class QueueAnswers:
             name=str(entry.job.ref),
             api_version="" if entry.job.ref.kind == gangs.KIND else entry.job.ref.api_version,
             namespace=entry.job.ref.namespace,
-            queue=unit.queue if unit is not None else "",
+            queue=unit.queue if unit is not None else entry.too_large_for,
             vc=asked.virtual_cluster if asked is not None else "",
             user=_user(entry),
             priority=asked.priority if asked is not None else 0,
             position=position,
             state=_state(entry, reason),
-            since=waits_since(entry) if entry.life is Life.WAITING else entry.since_s,
-            reason=entry.problem or (why or sentence(reason, namer(turns, seen))) + troubled + above + held,
+            since=waits_since(entry) if waits else entry.since_s,
+            reason=entry.problem or found.sentence + troubled + above + held,
             gpus=sum(one.pod_count * one.leaf_cell_count for one in asked.group.members) if asked is not None else 0,
             asks=asks_of([PodRequest("", "", "", asked)], asked.leaf_cell_type) if asked is not None else "",
-            cause=(cause_of(reason) if unit is not None else "never" if entry.is_too_large else "invalid") or "",
-            when=start_of(reason) if unit is not None else in_no_queue,
+            cause=found.cause,
+            when=found.when,
             preempted=_preempted(turns, entry, seen, looks=known is None),
+            counts=PodCounts(wanted=tally.wanted, done=tally.done, failed=tally.failed) if waits else PodCounts(),
         )
+
+
+def _told(turns: Turns, entry: JobRecord, reason: Reason | None, seen: Seen) -> Told:
+    """All that is told of a job, with the one who holds it, and what its pods wait for."""
+    if entry.asks is None and (not_yet := _not_yet(entry)) is not None:
+        return told(not_yet, str)
+    if entry.asks is None and entry.too_large_for:
+        return Told(entry.problem, "never", When(kind="never"))
+    if entry.asks is None:
+        return Told(entry.problem, "invalid", When(kind="unknown", because="it is in no queue"))
+    found, kept = told(reason, namer(turns, seen)), entry.kept
+    if isinstance(reason, Held):
+        unit = "/".join(unit_key(entry.job.ref)) if turns.is_inactive(entry.job.ref) else ""
+        return replace(found, sentence=held_by(unit, is_held=kept.is_held, is_suspended=kept.is_suspended))
+    if entry.life is Life.STARTING and isinstance(reason, Running):
+        return replace(found, sentence=STARTING)
+    return found
+
+
+def _not_yet(entry: JobRecord) -> NotYet | None:
+    """The moment or jobs that its author has it wait for; None if it may start."""
+    wait = entry.start_wait
+    return None if wait is None else NotYet(wait.sentence, wait.begin_s, wait.is_never)
 
 
 def _preempted(turns: Turns, entry: JobRecord, seen: Seen, *, looks: bool) -> Preempted | None:
@@ -439,28 +533,14 @@ def _preempted(turns: Turns, entry: JobRecord, seen: Seen, *, looks: bool) -> Pr
     return Preempted(at=at, by=str(other), namespace=other.namespace)
 
 
-def _placed(turns: Turns, queue: str) -> list[tuple[JobRecord, int]]:
-    """The jobs of a queue, or of all, with their places: those that wait in their order, then the others with 0."""
-    names = turns.known.with_others(turns.queues.queues())
-    if queue and queue not in names:
-        raise UserError(f"there is no queue {queue!r}; {near_queues(queue, names)}", 404)
-    entries = turns.queues.entries
-    found: list[tuple[JobRecord, int]] = []
-    for name in [queue] if queue else names:
-        found += [(entries[key], place) for place, key in enumerate(turns.queues.order(name), 1)]
-    for entry in listed(turns):
-        is_asked = not queue or (entry.asks is not None and entry.asks.queue == queue)
-        if is_asked and (entry.life is not Life.WAITING or entry.asks is None):
-            found.append((entry, 0))
-    return found
-
-
 def _asked(entry: JobRecord) -> PodSpec | None:
     """The request of a job, None if that could not be read."""
     return entry.asks.spec if entry.asks is not None else entry.spec
 
 
 def _state(entry: JobRecord, reason: Reason | None) -> str:
+    if (wait := entry.start_wait) is not None and entry.life is Life.WAITING:
+        return "Refused" if wait.is_never else "Held"
     if entry.asks is None:
         return "Waiting" if gangs.waits_for_pods(entry.problem) else "Refused"
     if entry.life is Life.WAITING:

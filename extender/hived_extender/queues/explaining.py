@@ -1,5 +1,6 @@
 """Questions about queues as of the last turn: order, places, why a unit waits. Nothing changes."""
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from heapq import merge
@@ -10,7 +11,7 @@ import numpy as np
 
 from hived.values.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_extender.jobs.quotas.usage import TOO_LARGE, WAIT
-from hived_extender.queues.ledger import Use, for_due
+from hived_extender.queues.ledger import Use, for_entitled
 from hived_extender.queues.own_schedule import Expected, Reservation, expected_end, latest
 from hived_extender.queues.policies import At, Line
 from hived_extender.queues.reasons import (
@@ -23,6 +24,7 @@ from hived_extender.queues.reasons import (
     NoHardware,
     NotItsTurn,
     NotPromised,
+    NotYet,
     OverQuota,
     OverUserLimit,
     PodsLate,
@@ -41,39 +43,39 @@ Known = dict[int, Reason | None]
 
 
 def first_of(table: Table, queue: str, count: int) -> list[str]:
-    """The first of `order_of`. Cost O(kinds + units that are due + count)."""
+    """The first of `in_order`. Cost O(kinds + entitled units + count)."""
     return list(islice(_in_order(table, queue), count))
 
 
 def _in_order(table: Table, queue: str) -> Iterator[str]:
-    due = [table.entries[key] for key in table.due if table.entries[key].unit.queue == queue]
-    lines = [
-        _placed(-float(table.kinds[kind].spec.priority), table.waiting.units(kind))
-        for kind in table.waiting.kinds()
-        if table.kinds[kind].queue == queue
-    ]
-    others = (key for _, (_, key) in merge(*lines) if key not in table.due)
-    first = [key for _, (_, key) in sorted((-float(each.unit.priority), each.at) for each in due)]
-    return chain(first, others)
+    first = sorted(table.entries[key].at for key in table.entitled if table.entries[key].unit.queue == queue)
+    others = (at for at in merge(*_lines_in(table.waiting, table, queue)) if at[1] not in table.entitled)
+    return (key for _, key in chain(first, others))
 
 
-def _placed(priority: float, line: list[At]) -> Iterator[tuple[float, At]]:
-    return ((priority, at) for at in line)
+def _lines_in(line: Line, table: Table, queue: str) -> Iterator[list[At]]:
+    """The units of a queue in a line, by kind."""
+    return (line.units(kind) for kind in line.kinds() if table.kinds[kind].queue == queue)
 
 
-def order_of(table: Table, queue: str) -> list[str]:
-    """See `Queues.order`. Those that are due come first."""
-    found: list[tuple[bool, float, At]] = []
-    for kind in table.waiting.kinds():
-        if table.kinds[kind].queue == queue:
-            priority = -float(table.kinds[kind].spec.priority)
-            found += [(at[1] not in table.due, priority, at) for at in table.waiting.units(kind)]
-    return [at[1] for _, _, at in sorted(found)]
+Lines = tuple[list[list[At]], dict[str, str]]
+"""The units of a queue that wait, by kind; and entitled ones."""
+
+
+def lines_of(table: Table, queue: str) -> Lines:
+    """A copy of all that the order of a queue follows from. Cost: a copy of its units in memory."""
+    return list(map(list, _lines_in(table.waiting, table, queue))), dict(table.entitled)
+
+
+def in_order(lines: Lines) -> list[str]:
+    """See `Queues.order`. Entitled ones come first."""
+    of_kinds, entitled = lines
+    return [key for _, (_, key) in sorted((at[1] not in entitled, at) for at in chain(*of_kinds))]
 
 
 def queues_of(table: Table) -> list[str]:
     """See `Queues.queues`."""
-    units = (entry.unit for entry in table.entries.values() if entry.life is not Life.OVER)
+    units = (entry.unit for entry in list(table.entries.values()) if entry.life is not Life.OVER)
     return sorted(dict.fromkeys(unit.queue for unit in units))
 
 
@@ -85,32 +87,20 @@ def position_of(table: Table, key: str) -> int | None:
 
 def before(table: Table, entry: Entry) -> int:
     """How many units of its queue are before one."""
-    is_due = entry.unit.key in table.due
-    return (0 if is_due else _before_in(table, table.waiting, entry)) + _due_before(table, entry)
+    is_entitled = entry.unit.key in table.entitled
+    return (0 if is_entitled else _before_in(table, table.waiting, entry)) + _entitled_before(table, entry)
 
 
 def _before_in(table: Table, line: Line, entry: Entry) -> int:
-    """How many units of its queue are before one in a line, by priority and place."""
-    queue, priority, count = entry.unit.queue, entry.unit.priority, 0
-    for kind in line.kinds():
-        other = table.kinds[kind]
-        if other.queue == queue and other.spec.priority > priority:
-            count += len(line.units(kind))
-        elif other.queue == queue and other.spec.priority == priority:
-            count += line.count_before(kind, entry.at)
-    return count
+    """How many units of its queue are before one in a line."""
+    return sum(bisect_left(units, entry.at) for units in _lines_in(line, table, entry.unit.queue))
 
 
-def _due_before(table: Table, entry: Entry) -> int:
-    """Units that are due and come first for that, as far as their place does not say so."""
-    rank = (-entry.unit.priority, entry.at)
-    is_due, count = entry.unit.key in table.due, 0
-    for key in table.due:
-        other = table.entries[key]
-        is_first = (-other.unit.priority, other.at) < rank
-        if other.unit.queue == entry.unit.queue and other is not entry and is_first == is_due:
-            count += 1
-    return count
+def _entitled_before(table: Table, entry: Entry) -> int:
+    """Entitled units that come first for that, as far as their place does not say so."""
+    is_entitled = entry.unit.key in table.entitled
+    others = [table.entries[key] for key in table.entitled if key != entry.unit.key]
+    return sum(other.unit.queue == entry.unit.queue and (other.at < entry.at) == is_entitled for other in others)
 
 
 def why(table: Table, key: str, now: float, place: int = 0, known: Known | None = None) -> Reason | None:
@@ -118,7 +108,7 @@ def why(table: Table, key: str, now: float, place: int = 0, known: Known | None 
     entry = table.entries.get(key)
     if entry is None or entry.life is Life.OVER:
         return None
-    return refusal(table, key, known) or _not_due(table, entry, now, place - 1 if place else before(table, entry))
+    return refusal(table, key, known) or _not_entitled(table, entry, now, place - 1 if place else before(table, entry))
 
 
 def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None:
@@ -132,7 +122,8 @@ def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None
     if entry.life.is_live:
         return Running(entry.is_borrowed, key in table.own.runs)
     if entry.is_held:
-        return Held()
+        wait = entry.start_wait
+        return Held() if wait is None else NotYet(wait.sentence, wait.begin_s, wait.is_never)
     if entry.late.is_on:
         return PodsLate(entry.late.first_s, entry.late.until_s)
     if entry.impossible:
@@ -147,7 +138,7 @@ def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None
         if not victims and (quota := table.live.ledger.refusal(unit)) is not None:
             return OverQuota(quota)
         is_lent = all(table.entries[each].is_borrowed for each in victims)
-        return MakingRoom(victims, is_lent) if victims else NoHardware(table.due.get(key, ""))
+        return MakingRoom(victims, is_lent) if victims else NoHardware(table.entitled.get(key, ""))
     if known is None or _is_reserved(table, entry):
         return _has_no_turn(table, entry)
     if entry.kind not in known:
@@ -195,10 +186,10 @@ def _never(table: Table, entry: Entry) -> Reason | None:
     return NeverFits(unit.queue) if is_refused or is_too_large else None
 
 
-def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:
+def _not_entitled(table: Table, entry: Entry, now: float, count: int) -> Reason:
     unit, rules = entry.unit, table.rules.of(entry.unit.queue)
-    count -= _before_in(table, table.aside, entry)  # they take no turn
-    borrowing = table.ahead_refusals.get(entry.kind, "")
+    count -= _before_in(table, table.on_hold, entry)  # they take no turn
+    borrowing = table.early_refusals.get(entry.kind, "")
     if borrowing == QUOTA_KEPT:  # claimants were counted then
         borrowing = table.live.ledger.refusal(unit) or borrowing
     if entry.returned.is_on:
@@ -215,8 +206,18 @@ def _not_due(table: Table, entry: Entry, now: float, count: int) -> Reason:
     start = reservation.start if reservation.start.is_sure else _estimated(table, unit.vc, reservation, now)
     return NotItsTurn(
         count, start.at_s, start.certainty, is_first=True, late_s=start.late_s, borrowing=borrowing,
-        spares_others=_spares_others(table, unit),
+        spares_others=_spares_others(table, unit), played=_played(table, unit.vc, reservation),
     )  # fmt: skip
+
+
+def _played(table: Table, vc: str, reservation: Reservation) -> tuple[str, float] | None:
+    """The last job to go from reserved cells, and when, if all on them have really ended already; None if not."""
+    there = [run for run in table.own.runs_of(vc) if np.isin(run.leaves, reservation.leaves).any()]
+    ends = [(run.end_s, run.unit.key) for run in there if run.end_s is not None]
+    if not ends or len(ends) < len(there):
+        return None
+    end_s, key = max(ends)
+    return key, end_s
 
 
 def _spares_others(table: Table, unit: Unit) -> bool:
@@ -304,14 +305,14 @@ def _is_leaving(table: Table, key: str) -> bool:
 
 
 def lent_of(table: Table, now: float) -> Lent:
-    """See `Queues.lent`. Of the claims only those of units that are due are in it. Cost O(units that run)."""
+    """See `Queues.lent`. Of the claims only those of entitled units are in it. Cost O(units that run)."""
     leaving = tuple(key for key in table.running if table.entries[key].leaving_for)
     claims = [
         Claimed(claim.ask, tuple(key for key in claim.leaving if key in leaving))
         for claim in table.claims.values()
         if not claim.ask.is_borrowed
     ]
-    order = for_due(table.all_borrowers(), table.shares, now)
+    order = for_entitled(table.all_borrowers(), table.shares, now)
     return Lent(tuple(each.unit.key for each in order), Pending(leaving, tuple(claims)))
 
 
@@ -324,7 +325,11 @@ class Questions:
 
     def order(self, queue: str) -> list[str]:
         """The keys of the units of a queue that wait, first first. Cost O(n log n)."""
-        return order_of(self._table, queue)
+        return in_order(self.lines(queue))
+
+    def lines(self, queue: str) -> Lines:
+        """A copy of a queue for `in_order`, which may take its time."""
+        return lines_of(self._table, queue)
 
     def first(self, queue: str, count: int) -> list[str]:
         """The beginning of `order`. Cost O(kinds + count)."""
@@ -381,7 +386,7 @@ class Questions:
         return self._table.may_borrow(entry.unit) and not entry.returned.is_on
 
     def lent(self, now: float) -> Lent:
-        """The units on borrowed cells, which leave for guaranteed work of no queue as for a unit that is due."""
+        """The units on borrowed cells, which leave for guaranteed work of no queue as for an entitled unit."""
         return lent_of(self._table, now)
 
     def queues(self) -> list[str]:
@@ -392,9 +397,9 @@ class Questions:
         """The share of each of these queues, as `shares` has it; of all that have units by default."""
         return {queue: self._table.shares.share(queue) for queue in (self.queues() if names is None else names)}
 
-    def due(self, key: str) -> float | None:
+    def entitled_since(self, key: str) -> float | None:
         """When its own schedule started a unit, None if it has not."""
-        return None if (run := self._table.own.runs.get(key)) is None else run.due_s
+        return None if (run := self._table.own.runs.get(key)) is None else run.entitled_s
 
     def promised(self, key: str) -> float | None:
         """The limit by which a unit went past the first one that did not fit, None if it has not."""

@@ -1,17 +1,8 @@
 """The use of quotas and shares: which queue may use more, borrows next, and gives back first.
 
-How much each queue uses beyond its guarantee, by weight, decides who borrows and who gives back:
-
-    share(queue) = max over resources of (used - guaranteed) / all / weight
-
-`used` is everything that runs of the queue, guaranteed or borrowed, less what was told to leave. So a queue below its
-guarantee has a negative share: it comes first, and takes back what others borrow.
-
-For a unit that its own schedule has started, all borrowers may leave, those that are started there themselves last. The
-queue most over its share goes first, then the newest start, then least work lost. The room takes the shortest beginning
-of this order that helps, and leaves out any that could have stayed.
-
-For another borrower w only queues that stay above w's: with x the shares before and y those after,
+The share of a queue (rule 31.2) is negative below its guarantee: such a queue comes first, and reclaims cells. Rule
+31.4 has the order of borrowers that leave for an entitled unit. For another borrower w only queues give back that stay
+above w's (rule 31.5): with x the shares before and y those after,
 
     y(victim's queue) >= y(w's queue)   and   y(victim's queue) < x(victim's queue)
 
@@ -19,9 +10,8 @@ Why this ends. Each exchange replaces the larger share x(victim's queue) by two 
 descending order get smaller, compared from the front. There are finitely many sets of running units, so exchanges alone
 cannot go on for ever.
 
-Why two units do not evict each other in turns. A borrower never evicts one that has evicted it, until a unit has come
-or ended since (`Exchanges`). A unit that runs guaranteed is no victim. So the same two jobs never evict each other
-twice without an arrival or an end in between.
+Why two units do not evict each other in turns: see rule 31.6, which `Exchanges` keeps. A unit that runs guaranteed is
+no victim.
 """
 
 from collections import deque
@@ -63,7 +53,7 @@ class Ledger(Protocol):
         """The guarantee of a queue, by resource; None if that is the cells of its virtual cluster."""
 
     def total(self) -> Mapping[str, float] | None:
-        """All that is guaranteed to anybody, by resource; None if that is cells."""
+        """The sum of all guarantees, by resource; None if that is cells."""
 
     def borrows(self, queue: str) -> bool:
         """May jobs of the queue run above its guarantee?"""
@@ -195,7 +185,7 @@ class Use:
         self._jobs[unit.owner] -= 1
 
     def is_over_users_limit(self, unit: Unit) -> bool:
-        """Has its user as many jobs that run as the queue allows?"""
+        """Has its user as many jobs that run as the queue allows (rule 29.6)?"""
         most = self._rules.of(unit.queue).most_running
         return most is not None and self._jobs.get(unit.owner, 0) >= most
 
@@ -309,7 +299,7 @@ class Borrower:
 
     unit: Unit
     start_s: float
-    is_due: bool = False
+    is_entitled: bool = False
 
     def lost(self, now: float) -> float:
         """Work that its eviction would lose, in leaf seconds."""
@@ -317,7 +307,7 @@ class Borrower:
 
 
 class Exchanges:
-    """Which borrower evicted which, since a unit came or ended last."""
+    """Which borrower evicted which, since a unit came or ended last (rule 31.6)."""
 
     def __init__(self) -> None:
         self._victims: dict[tuple[str, str], None] = {}
@@ -337,24 +327,24 @@ class Exchanges:
         return had_any
 
 
-def for_due(borrowers: Iterable[Borrower], shares: Shares, now: float) -> list[Borrower]:
-    """All borrowers in the order in which they should leave for a unit that is due. Cost O(n log n)."""
-    order = sorted(borrowers, key=lambda each: (each.is_due, -each.start_s, each.lost(now), each.unit.key))
-    free = [each for each in order if not each.is_due]
-    return [*_most_over_first(free, shares), *_most_over_first([each for each in order if each.is_due], shares)]
+def for_entitled(borrowers: Iterable[Borrower], shares: Shares, now: float) -> list[Borrower]:
+    """All borrowers in the order in which they leave for an entitled unit (rule 31.4). Cost O(n log n)."""
+    order = sorted(borrowers, key=lambda each: (each.is_entitled, -each.start_s, each.lost(now), each.unit.key))
+    free = [each for each in order if not each.is_entitled]
+    return [*_most_over_first(free, shares), *_most_over_first([each for each in order if each.is_entitled], shares)]
 
 
 def for_borrower(
     unit: Unit, borrowers: Mapping[str, Sequence[Borrower]], shares: Shares, exchanges: Exchanges, now: float
 ) -> list[Borrower]:
-    """The borrowers that may have to leave for another one, in order, as the module says. `borrowers` are by queue."""
+    """The borrowers that may have to leave for another one, in order (rule 31.5). `borrowers` are by queue."""
     after = shares.with_more(unit)
     own = [
         each
         for queue, of_queue in borrowers.items()
         if queue != unit.queue and shares.share(queue) > after
         for each in of_queue
-        if not each.is_due and exchanges.may_evict(each.unit.key, unit.key)
+        if not each.is_entitled and exchanges.may_evict(each.unit.key, unit.key)
     ]
     own.sort(key=lambda each: (-each.start_s, each.lost(now), each.unit.key))
     left = {each.unit.queue: shares.share(each.unit.queue) for each in own}

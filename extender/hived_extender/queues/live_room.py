@@ -1,12 +1,12 @@
 """The live cluster as the queues ask it: the service holds cells for jobs, and says who would have to leave.
 
 `Surroundings` are the work and hardware beside the queues: guaranteed pods of no queued job, and the health of nodes.
-Both bear on the own schedules. They are read off the core under the lock, and told to the queues as differences.
+Both bear on the own schedules. They are read off the core, and told to the queues as differences.
 Not thread-safe.
 """
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -17,22 +17,22 @@ from hived.life.groups import bind_info_of_slot, virtual_leaves
 from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, BindInfo, PodSpec
-from hived_extender.jobs.job import JobRef
+from hived_extender.jobs.job import JobName, JobRef
 from hived_extender.jobs.wire import Pod
 from hived_extender.machine import claims as service
 from hived_extender.machine import holds
 from hived_extender.machine import quota_bound as service_quotas
 from hived_extender.machine.core import Core
 from hived_extender.machine.held import Asking
+from hived_extender.machine.machine import Machine
 from hived_extender.machine.pods import PodRecord
-from hived_extender.machine.runner import Runner
+from hived_extender.machine.recording.operations import STAND_IN
 from hived_extender.machine.stand_ins import sizes_of
 from hived_extender.machine.stimuli import Claimed, Hold, HoldAsked, HoldShrunk, UpgradeAsked, VictimsAsked
 from hived_extender.machine.stimuli import Victims as Leaving
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.room import Ask, Lent, NoCells, NoQuota, Pending, RoomMade, Victims
 from hived_extender.queues.units import Unit, pods_of
-from hived_extender.recording.operations import STAND_IN
 
 log = logging.getLogger(__name__)
 
@@ -42,57 +42,79 @@ class Differences(msgspec.Struct, frozen=True):
 
     new: Mapping[str, tuple[PodSpec, BindInfo]]
     gone: Sequence[str]
-    nodes: Sequence[tuple[str, bool]]
+    nodes: Mapping[str, bool]
 
 
 class Surroundings:
     """The state of one core as the queues know it."""
 
-    def __init__(self, queues: Queues) -> None:
+    def __init__(self, queues: Queues, core: Core) -> None:
         self._queues = queues
-        self._version = -1
-        self._queued: Collection[str] = ()
+        self._touched = core.follow()
+        self._queued: dict[JobName, set[str]] = {}
+        self._owners: dict[str, int] = {}  # groups of queued jobs, with how many these are
         self._groups: dict[str, bytes] = {}  # with their virtual leaves
         self._refused: dict[str, None] = {}
         self._bad: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None
 
-    def look(self, core: Core, queued: Collection[str]) -> Differences | None:
+    def leave(self, core: Core) -> None:
+        """Look no more."""
+        core.unfollow(self._touched)
+
+    def look(self, core: Core, queued: Mapping[JobName, set[str]]) -> Differences | None:
         """The differences since the last look, None if nothing has changed.
 
-        `queued` are groups of queued jobs: others may be among them from one look to the next, though the core is as it
-        was. A group that was refused is new in the next differences. To be called under the lock; cost O(groups).
+        `queued` has the groups of queued jobs that may have others now. A group that was refused is new in the next
+        differences. Cost O(nodes + groups of no queue), little for each that has not changed.
         """
-        if core.version == self._version and queued == self._queued:
-            return None
-        self._version, self._queued = core.version, queued
-        state = core.state
-        there = {
-            name: group
-            for name, group in state.groups.items()
-            if group.state is GroupState.ALLOCATED
-            and group.virtual is not None
-            and group.spec.priority >= MIN_GUARANTEED_PRIORITY
-            and name not in queued
-            and not name.startswith(STAND_IN)
-        }
-        leaves = {name: b"" if group.virtual is None else group.virtual.tobytes() for name, group in there.items()}
-        new = {
-            name: (group.spec, bind_info_of_slot(state, group, 0))
-            for name, group in there.items()
-            if self._groups.get(name) != leaves[name]
-        }
-        gone = [name for name, before in self._groups.items() if leaves.get(name) != before]
-        self._groups = leaves
+        state, changed = core.state, dict(self._touched)
+        self._touched.clear()
+        changed |= {name: None for name in self._groups if _is_victim(state, name)}
+        for job, groups in queued.items():
+            before = self._queued.pop(job, set[str]())
+            changed |= dict.fromkeys(sorted(before ^ groups))
+            for name in before:
+                self._owners[name] -= 1
+                if not self._owners[name]:
+                    del self._owners[name]
+            for name in groups:
+                self._owners[name] = self._owners.get(name, 0) + 1
+            if groups:
+                self._queued[job] = groups
         bad = np.array(state.cells.node_bad, np.bool_)
         was = self._bad if self._bad is not None else np.zeros_like(bad)  # queues begin with healthy nodes
-        nodes = [(core.node_names[node], not bad[node]) for node in np.flatnonzero(bad != was).tolist()]
+        nodes = {core.node_names[node]: not bad[node] for node in np.flatnonzero(bad != was).tolist()}
+        if not (changed or nodes):
+            return None
         self._bad = bad
+        changed |= self._refused
+        new, gone = dict[str, tuple[PodSpec, BindInfo]](), list[str]()
+        for name in changed:
+            before_leaves, leaves = self._groups.pop(name, None), self._leaves_of(state, name)
+            if before_leaves is not None and leaves != before_leaves:
+                gone.append(name)
+            if leaves is not None:
+                self._groups[name] = leaves
+                if leaves != before_leaves:
+                    group = state.groups[name]
+                    new[name] = group.spec, bind_info_of_slot(state, group, 0)
+            else:
+                self._refused.pop(name, None)
         return Differences(new, gone, nodes)
 
+    def _leaves_of(self, state: State, name: str) -> bytes | None:
+        """The virtual leaves of a group that is guaranteed work of no queue; None of others."""
+        group = state.groups.get(name)
+        if group is None or group.state is not GroupState.ALLOCATED or group.virtual is None:
+            return None
+        is_other = name in self._owners or name.startswith(STAND_IN)
+        is_guaranteed = group.spec.priority >= MIN_GUARANTEED_PRIORITY
+        return group.virtual.tobytes() if is_guaranteed and not is_other else None
+
     def tell(self, found: Differences) -> None:
-        """Tell the queues; without the lock."""
-        for node, is_healthy in found.nodes:
-            self._queues.health(node, is_healthy)
+        """Tell the queues."""
+        if found.nodes:
+            self._queues.health(found.nodes)
         for name in found.gone:
             self._queues.told_gone(name)
         for name, (spec, info) in found.new.items():
@@ -105,16 +127,21 @@ class Surroundings:
 
     def _refuse(self, name: str, error: UserError) -> None:
         """A group has no place in the own schedules yet, as a job that is about to leave them has its cells there."""
-        del self._groups[name]
+        self._groups.pop(name, None)
         if name not in self._refused:
             self._refused[name] = None
             log.warning("work of no queue counts nothing", extra={"fields": {"group": name, "reason": error.message}})
 
 
+def _is_victim(state: State, name: str) -> bool:
+    group = state.groups.get(name)
+    return group is not None and group.state is not GroupState.ALLOCATED
+
+
 def groups_within(pods: Iterable[PodRecord], leaf_count: float) -> set[str]:
     """The groups of a job's pods, of the first ones that have so many leaf cells together.
 
-    Anybody may add pods to a job, and some kinds grow by themselves. Those beyond its size are work of no queue.
+    Any client may add pods to a job, and some kinds grow by themselves. Those beyond its size are work of no queue.
     """
     found: set[str] = set()
     for request in (one.request for one in pods if one.is_in_core):
@@ -132,11 +159,11 @@ class LiveRoom:
 
     def __init__(
         self,
-        runner: Runner,
+        machine: Machine,
         jobs: Mapping[str, tuple[JobRef, Sequence[tuple[Pod, int]]]],
         outside: Mapping[str, Claimed],
     ) -> None:
-        self._runner, self._outside = runner, outside
+        self._machine, self._outside = machine, outside
         self._jobs = jobs
         self._keys: dict[JobRef, str] = {}
 
@@ -146,14 +173,14 @@ class LiveRoom:
 
     def upgrade(self, ask: Ask) -> tuple[int, ...] | None:
         """See `room.Room`."""
-        if not self._runner.handle(UpgradeAsked(self._hold(ask))):
+        if not self._machine.ask(UpgradeAsked(self._hold(ask))):
             return None
         job, _ = self._jobs[ask.unit.key]
-        with self._runner.look() as machine:
-            core, requests = machine.cache.core, [one.request for one in machine.cache.jobs.pods_of(job)]
-            held = machine.holds.virtual_of(ask.unit.key)
-            groups = list(dict.fromkeys(each.spec.group.name for each in requests if each is not None))
-            return () if core is None else leaves_of(core.state, ask.unit, groups, held)
+        core, cache = self._machine.cache.core, self._machine.cache
+        requests = [one.request for one in cache.jobs.pods_of(job)]
+        held = self._machine.holds.virtual_of(ask.unit.key)
+        groups = list(dict.fromkeys(each.spec.group.name for each in requests if each is not None))
+        return () if core is None else leaves_of(core.state, ask.unit, groups, held)
 
     def hold_again(self, ask: Ask) -> Bind | Wait:
         """Hold the cells of a job that has been resumed already: those that its pods have not taken."""
@@ -161,12 +188,12 @@ class LiveRoom:
 
     def shrink(self, ask: Ask) -> tuple[int, ...]:
         """Hold cells for fewer pods of a job from now on. Returns the virtual leaves of those that are still held."""
-        found: tuple[int, ...] = self._runner.handle(HoldShrunk(self._hold(ask)))
+        found: tuple[int, ...] = self._machine.ask(HoldShrunk(self._hold(ask)))
         return found
 
     def _asked(self, asked: HoldAsked) -> Bind | Wait:
         try:
-            found: Bind | Wait = self._runner.handle(asked)
+            found: Bind | Wait = self._machine.ask(asked)
         except UserError as error:
             if error.code == 503:
                 raise
@@ -181,7 +208,7 @@ class LiveRoom:
         """See `room.Room`."""
         by_job = {self._jobs[key][0]: key for key in candidates if key in self._jobs}
         try:
-            found: Leaving | None = self._runner.handle(
+            found: Leaving | None = self._machine.ask(
                 VictimsAsked(
                     self._hold(ask),
                     tuple(by_job),
@@ -208,8 +235,7 @@ class LiveRoom:
         """
         if unit.key not in self._jobs:
             return None
-        with self._runner.look() as machine:
-            return machine.holds.question(self._hold(Ask(unit, is_borrowed)))
+        return self._machine.holds.question(self._hold(Ask(unit, is_borrowed)))
 
     def _hold(self, ask: Ask) -> Hold:
         unit = ask.unit

@@ -1,8 +1,7 @@
 """A turn of the live cluster: units that their own schedule has started get cells, others borrow the rest.
 
-A unit that does not fit has borrowers told to leave, and holds its cells once they have. Until then its claim keeps
-others from these cells: each question to the room names the claims that come first. Borrowers also leave where a unit
-would be above the max of a quota, or its user's limit.
+A unit that does not fit has borrowers told to leave, and holds its cells once they have. Until then they are claimed
+(rule 31.7): each question to the room names the claims that come first.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +11,7 @@ import numpy as np
 
 from hived.values.decisions import Bind, Wait
 from hived_extender.jobs.job import uid_of
-from hived_extender.queues.ledger import Borrower, for_borrower, for_due
+from hived_extender.queues.ledger import Borrower, for_borrower, for_entitled
 from hived_extender.queues.policies import Walk
 from hived_extender.queues.reasons import QUOTA_KEPT
 from hived_extender.queues.room import Ask, Claimed, NoCells, NoQuota, Pending, Room, RoomMade, Victims
@@ -21,7 +20,7 @@ from hived_extender.queues.units import Evict, Order, OtherUse, Start, Stop, Uni
 
 
 class Claims:
-    """Room that is made for units, and who has to heed it: the claims of the table, for one turn."""
+    """The claims of the table (rule 31.7), for one turn."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -99,8 +98,8 @@ class Claims:
     def pending(self, key: str, *, is_borrowed: bool = True) -> Pending:
         """The claims that a question about this unit has to heed: those before its own one, in order.
 
-        Later ones too as long as others leave for it: it is then to wait for these cells, rather than take others'. A
-        unit that is due heeds no claims of borrowers.
+        Later ones too as long as others leave for it: it is then to wait for these cells, rather than take others'.
+        An entitled unit heeds no claims of borrowers.
         """
         table = self._table
         own = table.claims.get(key)
@@ -122,10 +121,10 @@ class Claims:
 
 
 class Claimants:
-    """Units that others leave for: while borrowers are asked about, they count as if they ran.
+    """Units that others leave for: they count as if they ran (rule 31.7).
 
-    So no queue has more leave at once than its share, nor than its quota, and no other borrows the quota of a unit that
-    is due. Cost: O(claims).
+    So no queue has more leave at once than its share or quota, and none borrows the quota of an entitled unit. Cost
+    O(claims).
     """
 
     def __init__(self, table: Table) -> None:
@@ -133,7 +132,7 @@ class Claimants:
         self._units: dict[str, tuple[Unit, bool]] = {}
 
     def take_all(self, claims: Claims, *, is_borrowed: bool) -> None:
-        """Count those of all claims of borrowers, or of units that are due while others leave for them."""
+        """Count those of all claims of borrowers, or of entitled units while others leave for them."""
         for claim in self._table.claims.values():
             if claim.ask.is_borrowed == is_borrowed and (is_borrowed or claims.are_leaving(claim)):
                 self.take(claim.ask.unit, is_borrowed=is_borrowed)
@@ -160,17 +159,17 @@ class Claimants:
 
 
 def quota_victims(table: Table, unit: Unit, order: Callable[[], Iterable[Borrower]]) -> list[str]:
-    """The keys of those that have to leave for a unit that is due, besides those that leave for it already.
+    """The keys of the borrowers that leave for an entitled unit's quota (rule 31.10), besides those that leave already.
 
-    None needlessly; empty if no leaving helps. `order` has all borrowers as `for_due`. Cost: nothing if it is within.
+    None needlessly; empty if no leaving helps. `order` has borrowers as `for_entitled`. Cost: nothing if it is within.
     """
     if not is_refused(table, unit):
         return []
-    return least(table, unit, (each for each in order() if not each.is_due), _leaving_for(table, unit)) or []
+    return least(table, unit, (each for each in order() if not each.is_entitled), _leaving_for(table, unit)) or []
 
 
 def lent_victims(table: Table, unit: Unit) -> tuple[str, ...] | None:
-    """The opportunistic groups of no unit that have to leave for one that is due, so that it is within its quotas.
+    """The opportunistic groups of no unit that leave for an entitled unit's quota (rule 31.10).
 
     Those of one job leave together, newest jobs first, none needlessly; empty if those that leave already are enough.
     None if it is within its quotas, or if no leaving helps.
@@ -260,13 +259,13 @@ MOST_WALKS = 4
 """Walks of one turn that end where cells come free meanwhile; after these one goes to its end all the same."""
 
 LITTLE_S = 3600.0
-"""A job that has run for no longer moves to its own cells when it is due, if these are not where it runs."""
+"""A borrower that has run for no longer moves to its own cells when it is entitled, if these are elsewhere."""
 
 FOR_ITSELF = "its turn has come, and its own cells are elsewhere"
-FOR_DUE = "its cells are promised to another job, whose turn has come"
+FOR_ENTITLED = "its cells are promised to another job, whose turn has come"
 FOR_PRIORITY = "a job of higher priority in its virtual cluster has its place"
 FOR_SHARE = "its queue has borrowed more than its share"
-FOR_QUOTA = "its quota has room for a job that is due, or for this one, but not for both"
+FOR_QUOTA = "its quota has room for an entitled job, or for this one, but not for both"
 
 
 class LiveTurn:
@@ -279,7 +278,7 @@ class LiveTurn:
         self._left = table.pace.questions
         self._walks = MOST_WALKS  # that may yet begin anew
         self._has_room_news = False
-        self._by_loss: list[Borrower] | None = None  # as `for_due` has them, until a unit starts or leaves
+        self._by_loss: list[Borrower] | None = None  # as `for_entitled` has them, until a unit starts or leaves
 
     def run(self, stops: Mapping[str, str], *, is_new: bool = True) -> bool:
         """`stops` are units that lost their place in their own schedule, with the winner. One that is not `is_new` goes
@@ -295,7 +294,7 @@ class LiveTurn:
         if is_new:
             self._upgrade()
         is_lending = self._is_lending()
-        if not is_lending and not self._serve_due():
+        if not is_lending and not self._serve_entitled():
             return False
         self._claimants.take_all(self._claims, is_borrowed=False)
         if not is_lending:
@@ -317,10 +316,9 @@ class LiveTurn:
     # Units that are due
 
     def _upgrade(self) -> None:
-        """Units that borrowed, and are due now, own their cells where these can be theirs.
+        """Upgrade or move borrowers that are entitled now (rule 31.9). Asked once for each change.
 
-        Where they cannot, a unit that would lose little moves to its own cells. One that borrowed while it was due
-        stays, since its own had no hardware. Asked once for each change.
+        One that borrowed while it was entitled stays, since its own cells had no hardware.
         """
         table = self._table
         for key, asked_at in list(table.owed.items()):
@@ -331,7 +329,7 @@ class LiveTurn:
             own = self._room.upgrade(Ask(entry.unit, False, run.own))
             if own is None:
                 table.owed[key] = table.change
-                if entry.life.is_live and self._now - LITTLE_S <= entry.start_s < run.due_s:
+                if entry.life.is_live and self._now - LITTLE_S <= entry.start_s < run.entitled_s:
                     self._stop([key], key, FOR_ITSELF)
                 continue
             table.own.seat(key, own)
@@ -339,47 +337,46 @@ class LiveTurn:
             self._by_loss = None
             self.orders.append(Upgrade(key))
 
-    def _serve_due(self) -> bool:
-        """Ask for all units that are due, if there is news for one. False if some are left to the next turn."""
+    def _serve_entitled(self) -> bool:
+        """Ask for all entitled units, if there is news for one. False if some are left to the next turn."""
         table, round_ = self._table, self._table.round
         if not round_.left:
-            if table.asked_at == table.change and all(table.due.values()):
+            if table.asked_at == table.change and all(table.entitled.values()):
                 return True
-            round_.left, round_.has_news = dict.fromkeys(table.due), False
+            round_.left, round_.has_news = dict.fromkeys(table.entitled), False
         else:
             round_.has_news = round_.has_news or round_.change != table.change
-            round_.left |= {key: None for key, refusal in table.due.items() if not refusal}
+            round_.left |= {key: None for key, refusal in table.entitled.items() if not refusal}
         while True:
             began = table.change
             while round_.left and self._left > 0:
                 key = next(iter(round_.left))
                 del round_.left[key]
-                if key in table.due:
+                if key in table.entitled:
                     self._serve_one(table.entries[key])
             if round_.left or began == table.change:
                 break
-            round_.left = dict.fromkeys(table.due)  # some were refused for the sake of one that has cells by now
+            round_.left = dict.fromkeys(table.entitled)  # some were refused for the sake of one that has cells by now
         round_.change, round_.has_news = table.change, round_.has_news or began != table.change
         if not round_.left:
             table.asked_at = -1 if round_.has_news else table.change
         return not round_.left
 
     def _serve_one(self, entry: Entry) -> None:
-        """Hold the cells of a unit that is due, or have others leave for it.
+        """Hold the cells of an entitled unit, or have others leave for it (rule 30.3), all in one grace period.
 
-        Units that have lost their place in its virtual cluster have to leave its very cells first. Others that have to
-        leave are told at the same time, so that all of it takes one grace period.
+        Units that have lost their place in its virtual cluster have to leave its very cells first (rule 30.4).
         """
         table, key = self._table, entry.unit.key
         own = table.own.runs[key]
         here = [other for other, leaves in table.vacating.items() if np.isin(own.leaves, leaves).any()]
-        victims = quota_victims(table, entry.unit, self._borrowers_for_due)
+        victims = quota_victims(table, entry.unit, self._borrowers_for_entitled)
         self._stop(victims, key, FOR_QUOTA)
         if here or victims:
             self._claims.make(key, [*here, *victims])
         ask, refusal = Ask(entry.unit, False, own.own), "waits for jobs of lower priority to leave"
         if not (here or victims) and (groups := lent_victims(table, entry.unit)) is not None:
-            table.due[key] = "waits for opportunistic pods of its quota to leave"
+            table.entitled[key] = "waits for opportunistic pods of its quota to leave"
             table.sent_off |= dict.fromkeys(groups)
             if groups:
                 self.orders.append(Evict(groups, key))
@@ -391,21 +388,21 @@ class LiveTurn:
                 return
             refusal = found.reason or "waits for borrowed cells"
             if isinstance(found, NoQuota):
-                table.due[key] = refusal
+                table.entitled[key] = refusal
                 return
-        table.due[key] = refusal
+        table.entitled[key] = refusal
         claim = table.claims.get(key)
         is_waiting = claim is not None and self._claims.are_leaving(claim)
         if not (claim is not None and is_waiting and claim.is_asked):
             self._make_room(entry, ask, is_last=not is_waiting)
 
     def _make_room(self, entry: Entry, ask: Ask, *, is_last: bool) -> None:
-        """Borrowers leave for a unit that is due. `is_last`: no unit leaves for it any more.
+        """Borrowers leave for an entitled unit. `is_last`: no unit leaves for it any more.
 
         If its own cells have no hardware then, whichever leave, any others have to do, or borrowed ones that are free.
         """
         table, key = self._table, entry.unit.key
-        order = [each.unit.key for each in self._borrowers_for_due()]
+        order = [each.unit.key for each in self._borrowers_for_entitled()]
         for wish in (ask, Ask(entry.unit, False)) if ask.own and is_last else (ask,):
             pending = self._claims.pending(key, is_borrowed=False)
             if wish is not ask and isinstance(self._hold(wish, pending), Bind):
@@ -413,7 +410,7 @@ class LiveTurn:
                 return
             victims = self._victims(wish, order, pending)
             if victims is not None:
-                self._evict(victims, key, FOR_DUE)
+                self._evict(victims, key, FOR_ENTITLED)
                 self._claims.make(key, victims.keys, wish)
                 table.claims[key].is_asked = True
                 return
@@ -422,20 +419,16 @@ class LiveTurn:
         if may_borrow and isinstance(self._hold(lent, self._claims.pending(key)), Bind):
             self._start(entry, lent)
 
-    def _borrowers_for_due(self) -> list[Borrower]:
+    def _borrowers_for_entitled(self) -> list[Borrower]:
         if self._by_loss is None:
-            self._by_loss = for_due(self._table.all_borrowers(), self._table.shares, self._now)
+            self._by_loss = for_entitled(self._table.all_borrowers(), self._table.shares, self._now)
             self._left -= len(self._by_loss) // SORTED
         return self._by_loss
 
     # Borrowers
 
     def _serve_borrowers(self) -> bool:
-        """Lend idle cells, in the queues' order. False if some units are left to the next turn.
-
-        Cells may come free between two questions. So that none passes a unit that was refused before, the walk
-        begins anew then. News of the same room comes later, and finds all units asked.
-        """
+        """Lend idle cells, in the queues' order (rules 29.10, 31.3). False if some units are left to the next turn."""
         is_done = self._walk_along_borrowers()
         while self._has_room_news:
             is_done = self._walk_along_borrowers()
@@ -445,10 +438,10 @@ class LiveTurn:
         """One walk. It ends early, with `_has_room_news`, where cells have come free since its first question."""
         table, self._has_room_news = self._table, False
         lending, table.lending = table.lending or Lending(table.change), None
-        if not table.ahead.count:
+        if not table.early.count:
             return True
         closed, depth = lending.closed, lending.depth
-        walk = Walk(table.ahead, table.ahead_rank)
+        walk = Walk(table.early, table.early_rank)
         for key in walk:
             entry = table.entries[key]
             if entry.kind in lending.out:
@@ -478,14 +471,14 @@ class LiveTurn:
         return True
 
     def _is_lending(self) -> bool:
-        """Does the turn only go on with a walk that was cut? Not if there is news for a unit that is due."""
+        """Does the turn only go on with a walk that was cut? Not if there is news for an entitled unit."""
         table = self._table
-        return table.lending is not None and table.lending.change == table.change and all(table.due.values())
+        return table.lending is not None and table.lending.change == table.change and all(table.entitled.values())
 
     def _borrow(self, entry: Entry) -> bool:
         """Start a unit on idle cells; if there are none, take some back from borrowers over their share."""
         table, unit, kind = self._table, entry.unit, entry.kind
-        refusal = table.ahead_refusals.get(kind)
+        refusal = table.early_refusals.get(kind)
         if refusal is None:
             refusal = None if table.live.ledger.refusal(unit) is None else QUOTA_KEPT
             if refusal is None and table.live.is_over_users_limit(unit):
@@ -507,7 +500,7 @@ class LiveTurn:
                     table.shape_refusals[spec, None if isinstance(found, NoCells) else needs] = refusal
             if self._borrow_for_fewer(entry):
                 return True
-            table.ahead_refusals[kind] = refusal
+            table.early_refusals[kind] = refusal
         if unit.preempts and kind not in table.reclaim_refusals and unit.key not in table.claims:
             self._take_back(entry)
         return False

@@ -1,19 +1,14 @@
-"""The schedule that each virtual cluster would have alone on its cells: guaranteed units only, in its own order.
+"""The schedule that each virtual cluster would have alone on its cells (rule 30.1), and reservations in it.
 
-A core state of its own simulates it, so that it decides as the live one would. A unit runs here from the moment at
-which its virtual cluster alone would start it, for as long as it really runs:
+A core state of its own simulates it, so that it decides as the live one would. Units end here by rule 30.2: a grace
+period, and work that a unit lost after its start here, are part of its run. A borrower may end here long after its real
+end, so borrowers leave no gap which the virtual cluster alone would not have had.
 
-- It started then, or later: it ends here when it really ends. A grace period that it had to wait, and work that it lost
-  afterwards, are part of its run.
-- It ran before, on borrowed cells, and was not evicted since: it ends here as long after that moment as it really ran,
-  perhaps long after its real end. So borrowers leave no gap which the virtual cluster alone would not have had.
+Invariant under `rules: 2`: a live unit that runs guaranteed runs here too, on the same virtual leaves. Rule 30.11
+follows from it.
 
-Invariant under `rules: 2`: a live unit that runs guaranteed runs here too, on the same virtual leaves.
-
-The first unit of a virtual cluster that does not fit has a reservation. The schedule is simulated forward on a copy:
-running units end in the order in which they are expected to, until that unit fits. The virtual leaves that it gets are
-reserved. Others may start now only beside these leaves, or if by their declared limit they end before the reserved
-start, and that start is certain. So the unit starts once those have ended that run on its leaves, at the latest.
+A reservation (rule 30.5) is found on a copy: running units end in their expected order until the first unit fits. So it
+starts at the latest once the units on its leaves have ended.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -46,7 +41,7 @@ class OwnRun:
     """A unit that runs in its own schedule: since when, where, and until when if it has really ended already."""
 
     unit: Unit
-    due_s: float
+    entitled_s: float
     leaves: IntArray
     end_s: float | None = None
 
@@ -77,13 +72,13 @@ class OwnSchedule:
         self._could_borrow: dict[PodSpec, bool] = {}
         self.runs: dict[str, OwnRun] = {}
         self._others: dict[str, PodRequest] = {}
-        self._promised: dict[str, int] = {}
+        self._promised = self.state.topology.promised_leaves()
         self.searches = 0  # so far, or as much as they
 
     def find(self, unit: Unit, now: float, own: tuple[int, ...] = ()) -> Placed | None:
         """Room for a unit now, on these leaves if they are free; None if there is none. Nothing changes.
 
-        Those of lower priority lose their place that lose least work since they were due, as the core counts it.
+        Units of lower priority may lose their place (rule 30.4), by the work that the core counts.
 
         Raises UserError if it asks for something impossible.
         """
@@ -124,12 +119,12 @@ class OwnSchedule:
                 self._could_borrow[spec] = False
         return self._could_borrow[spec]
 
-    def start(self, unit: Unit, placed: Placed, due_s: float) -> None:
+    def start(self, unit: Unit, placed: Placed, entitled_s: float) -> None:
         """Carry out what `find` has just found; its victims have been ended."""
-        handle(self.state, PodAllocated(placed.pod, placed.info, times=WorkTimes(due_s)))
+        handle(self.state, PodAllocated(placed.pod, placed.info, times=WorkTimes(entitled_s)))
         group = self.state.groups[unit.key]
         leaves = placed.leaves if group.virtual is None else group.virtual.copy()
-        self.runs[unit.key] = OwnRun(unit, due_s, leaves)
+        self.runs[unit.key] = OwnRun(unit, entitled_s, leaves)
 
     def shrink(self, unit: Unit, own: tuple[int, ...]) -> None:
         """A unit that runs here goes on with fewer pods: on these leaves, if it has them, else on any of its own."""
@@ -161,7 +156,7 @@ class OwnSchedule:
         handle(self.state, PodDeleted(stand_in(run.unit)))
         placed = find_room(self.state, run.unit, own)  # only the state that decided knows the virtual cells
         assert placed is not None, "the scenario had room"
-        handle(self.state, PodAllocated(placed.pod, placed.info, times=WorkTimes(run.due_s)))
+        handle(self.state, PodAllocated(placed.pod, placed.info, times=WorkTimes(run.entitled_s)))
         run.leaves = placed.leaves
 
     def end(self, key: str) -> OwnRun | None:
@@ -175,7 +170,7 @@ class OwnSchedule:
         """The unit has really ended, after its last start at `started_s`."""
         run = self.runs.get(key)
         if run is not None:
-            run.end_s = now if started_s > run.due_s else max(now, run.due_s + (now - started_s))
+            run.end_s = now if started_s > run.entitled_s else max(now, run.entitled_s + (now - started_s))
 
     def next_end_s(self) -> float | None:
         """When the first unit ends here that has really ended already."""
@@ -212,14 +207,7 @@ class OwnSchedule:
 
     def promised_leaves(self, vc: str) -> int:
         """Virtual leaf cells of a virtual cluster, pinned ones included; 0 if there is no such one."""
-        found = self._promised.get(vc)
-        if found is None:
-            topology, found = self.state.topology, 0
-            if vc in topology.vc_names:
-                levels = topology.arrays.chain_level[list(topology.preassigned[topology.vc_names.index(vc)])]
-                found = int(topology.arrays.leaf_count[levels].sum())
-            self._promised[vc] = found
-        return found
+        return self._promised.get(vc, 0)
 
     @property
     def leaf_count(self) -> int:
@@ -327,7 +315,7 @@ class Reservation:
     passed: set[int] = field(default_factory=set)  # kinds that may not go past it; looked up, never iterated
 
     def allows(self, leaves: IntArray, limit_s: float | None, now: float) -> bool:
-        """May another unit start on these leaves now?"""
+        """May another unit start on these leaves now (rule 30.6)?"""
         start_s = self.start.at_s if self.start.is_sure else None
         if limit_s is not None and start_s is not None and now + limit_s <= start_s:
             return True
@@ -337,15 +325,15 @@ class Reservation:
 def expected_end(run: OwnRun, now: float, learned: Learned | None = None, started_s: float | None = None) -> Expected:
     """When a unit ends in its own schedule. `started_s` is its last real start, None if that is still to come.
 
-    A declared limit counts from its due moment, as it would in its virtual cluster alone: what others do elsewhere, and
-    how long they take to leave, must not decide who goes past whom. Nothing is decided by moments that were `learned`:
-    they are not the same for two replicas, or after a restart.
+    A declared limit counts as rule 30.6 has it: others elsewhere, and their grace periods, must not decide about
+    backfill. Nothing is decided by moments that were `learned` (rule 30.8): they differ between replicas, and after a
+    restart.
     """
     if run.end_s is not None:
         return Expected(run.end_s, Certainty.CERTAIN)
     if run.unit.limit_s is not None:
-        return Expected(max(run.due_s + run.unit.limit_s, now), Certainty.BOUNDED)
-    since = max(run.due_s, now if started_s is None else started_s)
+        return Expected(max(run.entitled_s + run.unit.limit_s, now), Certainty.BOUNDED)
+    since = max(run.entitled_s, now if started_s is None else started_s)
     left_s = learned(run.unit.vc, run.unit.leaf_count, max(now - since, 0.0)) if learned is not None else None
     if left_s is None:
         return Expected(None, Certainty.UNKNOWN)
@@ -355,19 +343,19 @@ def expected_end(run: OwnRun, now: float, learned: Learned | None = None, starte
 def declared_end(run: OwnRun, now: float) -> Expected:
     """When a unit ends in its own schedule, as its virtual cluster alone would know it at this moment.
 
-    One that ran ahead may have ended really, and is still to end there. Alone that is not known yet: else the first
+    A borrower may have ended really, and is still to end there. Alone that is not known yet: else the first
     unit would have other cells reserved, and others would go past it.
     """
     if run.unit.limit_s is None:
         return Expected(None, Certainty.UNKNOWN)
-    return Expected(max(run.due_s + run.unit.limit_s, now), Certainty.BOUNDED)
+    return Expected(max(run.entitled_s + run.unit.limit_s, now), Certainty.BOUNDED)
 
 
 def reserve(own: OwnSchedule, unit: Unit, ends: Iterable[tuple[OwnRun, Expected]]) -> Reservation | None:
-    """The reserved start of a unit that does not fit; None if it would not fit an empty virtual cluster either.
+    """The reserved start of a unit that does not fit (rule 30.5); None if it would not fit an empty virtual cluster.
 
-    `ends` are the running units of its virtual cluster. If others have to end as well, which are of no queue, nobody
-    knows when it starts. Cost O(units) and a search, log(units) times; and a copy of the cells.
+    `ends` are the running units of its virtual cluster. If others have to end as well, which are of no queue, its
+    start is unknown. Cost O(units) and a search, log(units) times; and a copy of the cells.
     """
     order = sorted(ends, key=_by_end)
     low, high = 0, len(order)  # it does not fit once `low` have ended
@@ -396,7 +384,7 @@ def latest(ends: Iterable[Expected]) -> Expected:
 def _by_end(each: tuple[OwnRun, Expected]) -> tuple[int, float, float, str]:
     """Sure ends first: the others may never come."""
     run, end = each
-    return (0 if end.is_sure else _ORDER.index(end.certainty), end.at_s or 0.0, run.due_s, run.unit.key)
+    return (0 if end.is_sure else _ORDER.index(end.certainty), end.at_s or 0.0, run.entitled_s, run.unit.key)
 
 
 def _binds_without(state: State, unit: Unit, gone: Sequence[PodDeleted]) -> bool:

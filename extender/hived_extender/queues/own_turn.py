@@ -1,8 +1,7 @@
 """A turn of the own schedules: units that have ended there end, and others start in their virtual cluster's order.
 
-A unit is backfilled past the first one if by its declared limit it ends before that one's start. Kubernetes may not
-enforce the limit, and its owner may raise it later. So the limit is noted at the start, and a unit that still runs
-`SLACK_S` after it leaves once the first unit would start in its place.
+Kubernetes may not enforce the limit by which a unit was backfilled, and its owner may raise it later. So the limit is
+noted at the start, for rule 30.7.
 """
 
 from math import inf
@@ -31,7 +30,7 @@ def broken_since(table: Table, key: str) -> float:
     entry, own = table.entries.get(key), table.own.runs.get(key)
     if entry is None or own is None or not entry.life.has_cells or entry.promised_s is None:
         return inf
-    return max(entry.start_s, own.due_s) + entry.promised_s + SLACK_S
+    return max(entry.start_s, own.entitled_s) + entry.promised_s + SLACK_S
 
 
 def look(table: Table, now: float) -> None:
@@ -43,7 +42,7 @@ def look(table: Table, now: float) -> None:
 
 
 def in_the_way(table: Table, first: Entry, now: float) -> list[str]:
-    """Units that have broken their promise, and without which the first one would start; none if others are as well.
+    """Units that have broken their promise (rule 30.7), and without which the first one would start; else none.
 
     Cost O(promises), and of a search where some are broken.
     """
@@ -95,7 +94,7 @@ def is_promised(table: Table, entry: Entry, refusals: OwnRefusals) -> bool:
 
 
 def awaits_quota(table: Table, entry: Entry, refusals: OwnRefusals) -> bool:
-    """Is its quota alone in the way, until others of it end, and would it run then?"""
+    """Is its quota alone in the way (rule 29.5), until others of it end, and would it run then?"""
     use, unit = table.own_use, entry.unit
     is_never = entry.kind in refusals.never or unit.key not in table.entries
     if is_never or use.is_over_users_limit(unit) or use.ledger.is_within_min(smallest(unit)):
@@ -132,42 +131,44 @@ def _never(table: Table, entry: Entry, refusals: OwnRefusals) -> None:
 
 
 class Restarts:
-    """Units that earlier queues started go on in the own schedules, before the first turn of new queues."""
+    """Units that earlier queues started go on in the own schedules (rule 30.10), before the first turn."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
         self._started: dict[str, tuple[float, tuple[int, ...]]] = {}  # due moments and leaves, until the next turn
 
-    def was_due(self, key: str, due_s: float) -> None:
+    def was_entitled(self, key: str, entitled_s: float) -> None:
         """The own schedule of earlier queues had started a unit then."""
-        self._started[key] = due_s, ()
+        self._started[key] = entitled_s, ()
 
     def runs_on(self, entry: Entry, own: tuple[int, ...]) -> None:
         """A unit that earlier queues have started has these virtual leaves in the live cluster, none if borrowed.
 
-        One that leaves has them until it has left: others that are due there wait for that.
+        One that leaves has them until it has left: others that are entitled to these wait for that.
         """
         if own and entry.is_leaving:
             self._table.vacating[entry.unit.key] = np.array(own, np.int32)
         elif own and entry.life.is_live and not entry.is_borrowed:
-            due_s, _ = self._started.get(entry.unit.key, (entry.start_s, ()))
-            self._started[entry.unit.key] = due_s, own
+            entitled_s, _ = self._started.get(entry.unit.key, (entry.start_s, ()))
+            self._started[entry.unit.key] = entitled_s, own
 
     def go_on(self, now: float) -> None:
-        """Let units go on here that were here in earlier queues; first those whose leaves are known."""
-        for key, (due_s, own) in sorted(self._started.items(), key=lambda each: (not each[1][1], each[1][0], each[0])):
+        """Restart units here that were here in earlier queues; first those whose leaves are known."""
+        for key, (entitled_s, own) in sorted(
+            self._started.items(), key=lambda each: (not each[1][1], each[1][0], each[0])
+        ):
             entry = self._table.entries.get(key)
             if entry is not None and key not in self._table.own.runs:
-                self._restart(entry, due_s, own, now)
+                self._restart(entry, entitled_s, own, now)
         self._started.clear()
 
-    def _restart(self, entry: Entry, due_s: float, own: tuple[int, ...], now: float) -> None:
+    def _restart(self, entry: Entry, entitled_s: float, own: tuple[int, ...], now: float) -> None:
         """A unit goes on here, on these leaves if they are free.
 
         One that has really ended by now is played no further than it would have been, be there room for it or not.
         """
         table, unit = self._table, entry.unit
-        if entry.life is Life.OVER and due_s + entry.ran_s <= now:
+        if entry.life is Life.OVER and entitled_s + entry.ran_s <= now:
             forget(table, entry)
             return
         try:
@@ -176,13 +177,13 @@ class Restarts:
             placed = None
         if placed is None or placed.victims:
             if entry.life is Life.OVER:
-                entry.ran_s = due_s + entry.ran_s - now
+                entry.ran_s = entitled_s + entry.ran_s - now
             return
-        table.own.start(unit, placed, due_s)
+        table.own.start(unit, placed, entitled_s)
         note(table, entry, entry.promised_s)
         table.own_use.take(unit)
         if entry.life is Life.OVER:
-            table.own.runs[unit.key].end_s = due_s + entry.ran_s
+            table.own.runs[unit.key].end_s = entitled_s + entry.ran_s
             table.played.setdefault(unit.vc, {})[unit.key] = None
         table.settle(entry)
 
@@ -200,7 +201,7 @@ class OwnTurn:
         self.stops: dict[str, str] = {}
 
     def run(self, now: float) -> bool:
-        """Play all own schedules up to now. Units that start are in `table.due` unless they run.
+        """Play all own schedules up to now. Units that start are in `table.entitled` unless they run.
 
         False if there is more to do than one turn should: the next call goes on, at the same moment. One that only ends
         a moment, and leaves news of meanwhile to the next call, `is_behind`: no news keep live turns from their turn.
@@ -355,10 +356,7 @@ class OwnTurn:
         refusals.reservation = first
 
     def _is_to_walk_again(self, refusals: OwnRefusals, first: Reservation | None) -> bool:
-        """Is there to be another walk after a start, so that none is left that could start?
-
-        Earlier units may fit elsewhere now, and come before later ones. And the first one may have no quota left.
-        """
+        """Is there to be another walk after a start (rule 30.9)? The first unit may have no quota left, too."""
         table, kept, is_again = self._table, first or refusals.reservation, False
         if first is not None:
             is_again = bool(first.passed) or not is_promised(table, table.entries[first.key], refusals)
@@ -399,7 +397,7 @@ class OwnTurn:
         return None
 
     def _runs_on_own_cells(self, key: str) -> bool:
-        """Would a unit have to leave the live cluster if it lost its place here?"""
+        """Would a unit have to leave the live cluster if it lost its place here (rule 30.4)?"""
         entry = self._table.entries.get(key)
         return entry is not None and entry.life.is_live and not entry.is_borrowed
 
@@ -420,7 +418,7 @@ class OwnTurn:
         note(table, entry, promised_s)
         own = table.own.runs[unit.key]
         if entry.life is Life.OVER:
-            own.end_s = own.due_s + entry.ran_s
+            own.end_s = own.entitled_s + entry.ran_s
         table.settle(entry)
 
     def lose_turn(self, key: str) -> Entry | None:

@@ -1,11 +1,7 @@
-"""The policies of queues: which unit is tried next, and what one that does not fit means for those behind it.
+"""The policies of queues: the order of units (rule 29.2), and the effect of one that does not fit (rule 29.4).
 
-`hived` reserves a start for the first unit that does not fit; others go past it if they do not delay it. `Priority`
-goes past it, and a large gang may wait for long. `Block` lets no other past: it blocks its queue until something leaves
-or joins. `Round` is a former name of `Priority`.
-
-Units that ask for the same in the same queue are of one kind: once one of them is refused, all are. Each kind has its
-units sorted by place; a walk merges the kinds. So a turn costs as much as there are kinds and starts, not units.
+`Round` is a former name of `Priority`. Each kind (rule 29.11) has its units sorted as its queue is; a walk merges the
+kinds. So a turn costs as much as there are kinds and starts, not units.
 """
 
 from bisect import bisect_left, insort
@@ -18,16 +14,17 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived.values.specs import PodSpec
+from hived_config.rules import QueuePolicy
 from hived_extender.queues.units import Unit
-
-At = tuple[float, str]
-"""Place and key: the order among equals."""
 
 Rank = tuple[float, ...]
 
+At = tuple[Rank, str]
+"""The order of a queue: a unit's priority, what its policy makes of its place, and its key."""
+
 
 class Kind(NamedTuple):
-    """All that an answer to a unit can depend on. `owner` is empty where no rule asks for it."""
+    """All that an answer to a unit can depend on (rule 29.11). `owner` is empty where no rule asks for it."""
 
     queue: str
     spec: PodSpec  # of a group without a name
@@ -118,10 +115,6 @@ class Line:
         """The units of a kind in order; not to be changed."""
         return self._of_kind.get(kind, [])
 
-    def count_before(self, kind: int, at: At) -> int:
-        """How many units of a kind are before a place."""
-        return bisect_left(self._of_kind.get(kind, []), at)
-
 
 class Walk:
     """One walk along a line. `rank` says how a kind's first unit compares with that of others; it may grow meanwhile.
@@ -180,46 +173,69 @@ class Row(NamedTuple):
 
     Attributes
     ----------
-    names : those by which users name it, in lower case
+    aliases : other names than its own by which users name it, in lower case
     reserves : a unit that does not fit has a reservation, and others are backfilled past it
     blocks : a unit that does not fit closes its queue
-    keeps_quota : a unit that waits for its quota closes its queue, as smaller ones would use up what comes free
-    rank : orders units of different queues, by the queue's priority, the unit's, and the queue's share
+    keeps_quota : a unit that waits for its quota closes its queue (rule 29.5)
+    across : orders units of different queues, by the queue's priority, the unit's, and the queue's share
+    within : orders units of one queue and priority, by a unit and its place; one of higher priority comes first
     """
 
-    names: tuple[str, ...]
+    aliases: tuple[str, ...]
     reserves: bool
     blocks: bool
     keeps_quota: bool
-    rank: Callable[[int, int, float], Rank]
+    across: Callable[[int, int, float], Rank]
+    within: Callable[[Unit, float], Rank]
 
 
 def _by_unit(_: int, priority: int, share: float) -> Rank:
     """By the unit's priority."""
-    return 0.0, -float(priority), share, 0.0
+    return 0.0, -float(priority), share
 
 
 def _by_queue(of_queue: int, priority: int, share: float) -> Rank:
     """By the queue's priority, as Kube Queue does."""
-    return -float(of_queue), 0.0, share, -float(priority)
+    return -float(of_queue), 0.0, share
+
+
+def _by_place(_: Unit, place: float) -> Rank:
+    """By place alone (rule 29.3)."""
+    return (place,)
 
 
 POLICIES = {
-    Policy.HIVED: Row(("", "hived"), reserves=True, blocks=False, keeps_quota=True, rank=_by_unit),
+    Policy.HIVED: Row(("",), reserves=True, blocks=False, keeps_quota=True, across=_by_unit, within=_by_place),
     Policy.PRIORITY: Row(
-        ("priority", "round", "strictconsistency"), reserves=False, blocks=False, keeps_quota=False, rank=_by_queue
+        ("round", "strictconsistency"),
+        reserves=False,
+        blocks=False,
+        keeps_quota=False,
+        across=_by_queue,
+        within=_by_place,
     ),
-    Policy.BLOCK: Row(("block", "strictpriority"), reserves=False, blocks=True, keeps_quota=True, rank=_by_queue),
+    Policy.BLOCK: Row(
+        ("strictpriority",), reserves=False, blocks=True, keeps_quota=True, across=_by_queue, within=_by_place
+    ),
 }
 
-_NAMED = {name: policy for policy, row in POLICIES.items() for name in row.names}
+_NAMED = {name: policy for policy, row in POLICIES.items() for name in (policy.lower(), *row.aliases)}
+
+*_FIRST, _LAST = (policy.value for policy in QueuePolicy)
+EXPECTED = f"expected one of {', '.join(_FIRST)} and {_LAST}"
+"""The end of messages about other names."""
+
+
+def find_policy(text: str) -> Policy | None:
+    """The policy of this name, in any case; None for a name that is none."""
+    return _NAMED.get(text.lower())
 
 
 def policy_named(text: str) -> Policy:
-    """The policy of this name, in any case. Raises UserError for a name that is none."""
-    found = _NAMED.get(text.lower())
+    """The same. Raises UserError for a name that is none."""
+    found = find_policy(text)
     if found is None:
-        raise UserError(f"queue policy {text!r} is unknown, expected one of hived, Priority, Block and Round")
+        raise UserError(f"queue policy {text!r} is unknown, {EXPECTED}")
     return found
 
 
@@ -228,12 +244,12 @@ class QueueRules(msgspec.Struct, frozen=True):
 
     Attributes
     ----------
-    policy : see the module
-    priority : of the queue among those of its virtual cluster, under policies other than `hived`
+    policy : order, and effect of a unit that does not fit
+    priority : of the queue among those of its virtual cluster, under policies that order `_by_queue`
     weight : of its share of what is borrowed
     borrows : may its jobs run above the guarantee? None for the quota tree's word, which is no without a tree
-    max_depth : so many units are looked at, from the front; 0 for all
-    most_running, most_waiting : of one user's jobs in this queue; None for any number
+    max_depth : so many units are looked at, from the front (rule 29.7); 0 for all
+    most_running, most_waiting : of one user's jobs in this queue (rule 29.6); None for any number
     """
 
     policy: Policy = Policy.HIVED
@@ -259,10 +275,19 @@ class Rules(msgspec.Struct, frozen=True):
         """The rules of a queue."""
         return self.queues.get(queue, self.default)
 
-    def rank(self, queue: str, priority: int, share: float) -> tuple[float, ...]:
-        """How a unit of a queue with this share compares with those of other queues of its virtual cluster."""
+    def at(self, unit: Unit, place: float) -> At:
+        """How a unit with this place compares with those of its queue."""
+        return (-float(unit.priority), *self.of(unit.queue).policy.row.within(unit, place)), unit.key
+
+    def rank(self, queue: str, priority: int, share: float) -> Rank:
+        """How a unit of a queue with this share compares with those of other queues of its virtual cluster.
+
+        Units of equal rank are ordered by `at`. Those of queues with another order within never have an equal rank.
+        """
         own = self.of(queue)
-        return own.policy.row.rank(own.priority, priority, share)
+        row = own.policy.row
+        rule = next(number for number, other in enumerate(POLICIES.values()) if other.within is row.within)
+        return *row.across(own.priority, priority, share), float(rule)
 
 
 class _Block:
@@ -275,7 +300,7 @@ class _Block:
 
 
 class Blocks:
-    """The queues that `Block` has blocked."""
+    """The queues that `Block` has closed (rule 29.4)."""
 
     def __init__(self) -> None:
         self._blocks: dict[str, _Block] = {}

@@ -5,7 +5,6 @@ writes are written over. Users' own fields stay: `active` of a unit, policy and 
 """
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from typing import Any
@@ -56,58 +55,88 @@ UNITS = ObjectKind("scheduling.x-k8s.io", "queueunits", ("v1alpha1",))
 KINDS = (QUEUES, UNITS)
 
 
-class Publisher:
-    """Writes objects. Facts come from the threads of watches, `write` is called by one thread."""
+class Found(msgspec.Struct, frozen=True):
+    """Objects of a kind as a watch tells of them, by name: their kept part, and whether a unit is inactive; None for
+    one that is gone. If they are `all`, there are no others; None if the kind is not served.
+    """
 
-    def __init__(self, kube: KubeClient, clock: Callable[[], float]) -> None:
+    kind: ObjectKind
+    items: Mapping[Name, tuple[bytes, bool] | None] | None
+    is_all: bool = False
+
+
+class Due(msgspec.Struct, frozen=True):
+    """An object that is to say what `record` says, or to go, as it was found last."""
+
+    key: tuple[ObjectKind, Name]
+    record: Record | None
+    packed: bytes | None
+
+
+class Publisher:
+    """The wanted texts of objects. Not thread-safe, but for methods of a watch, which `tell` their finds."""
+
+    def __init__(
+        self, kube: KubeClient, clock: Callable[[], float], tell: Callable[[Found], None] | None = None
+    ) -> None:
+        """`tell` has `take_in` called in its time; at once by default."""
         self._kube = kube
         self._clock = clock
-        self._lock = threading.Lock()
+        self._tell = tell or self.take_in
         self._found: dict[ObjectKind, dict[Name, bytes]] = {}  # a kind that is not served is not in it
         self._wanted: dict[tuple[ObjectKind, Name], Record | None] = {}  # None: is to go
         self._due: dict[tuple[ObjectKind, Name], float] = {}  # since when, oldest first
         self._last: dict[tuple[ObjectKind, Name], None] = {}
         self._inactive: frozenset[Name] = frozenset()
         self._swept: object = None
+        self.has_words = True  # users may have said something else since this was set to False
 
-    # Facts
+    # The watch
 
     def listed(self, kind: ObjectKind, items: list[Object]) -> None:
         """See `kube.watch.Told`."""
-        with self._lock:
-            self._found[kind] = {_name(item): _kept(item) for item in items}
-            self._swept = None
-            if kind == UNITS:
-                self._inactive = frozenset(_name(item) for item in items if _is_inactive(item))
-            self._due.update({each: 0.0 for each in self._wanted if each[0] == kind})
+        self._tell(Found(kind, {_name(item): _found(kind, item) for item in items}, is_all=True))
 
     def seen(self, kind: ObjectKind, item: Object) -> None:
         """See `kube.watch.Told`."""
-        with self._lock:
-            found = self._found.setdefault(kind, {})
-            if kind == QUEUES and _name(item) not in found and (kind, _name(item)) not in self._wanted:
-                self._swept = None  # the last call of an earlier term has made it
-            found[_name(item)] = _kept(item)
-            if kind == UNITS and _is_inactive(item) != (_name(item) in self._inactive):
-                self._inactive ^= {_name(item)}
-            if (kind, _name(item)) in self._wanted:
-                self._due.setdefault((kind, _name(item)), 0.0)
+        self._tell(Found(kind, {_name(item): _found(kind, item)}))
 
     def gone(self, kind: ObjectKind, item: Object) -> None:
         """See `kube.watch.Told`."""
-        with self._lock:
-            self._found.setdefault(kind, {}).pop(_name(item), None)
-            if kind == UNITS:
-                self._inactive -= {_name(item)}
-            if (kind, _name(item)) in self._wanted:
-                self._due.setdefault((kind, _name(item)), 0.0)
+        self._tell(Found(kind, {_name(item): None}))
 
     def unserved(self, kind: ObjectKind) -> None:
         """See `kube.watch.Told`."""
-        with self._lock:
+        self._tell(Found(kind, None))
+
+    # Facts
+
+    def take_in(self, told: Found) -> None:
+        """Take in objects. Cost O(1) for each, and for an inactive unit O(inactive ones)."""
+        kind, items = told.kind, told.items
+        before = self._inactive
+        if items is None:
             self._found.pop(kind, None)
-            if kind == UNITS:
-                self._inactive = frozenset()
+        elif told.is_all:
+            self._found[kind] = {name: found[0] for name, found in items.items() if found is not None}
+            self._swept = None
+            self._due.update({each: 0.0 for each in self._wanted if each[0] == kind})
+        for name, found in (items or {}).items() if not told.is_all else ():
+            known = self._found.setdefault(kind, {})
+            if found is None:
+                known.pop(name, None)
+            else:
+                if kind == QUEUES and name not in known and (kind, name) not in self._wanted:
+                    self._swept = None  # the last call of an earlier term has made it
+                known[name] = found[0]
+            if (kind, name) in self._wanted:
+                self._due.setdefault((kind, name), 0.0)
+        if kind == UNITS:
+            inactive = [name for name, found in (items or {}).items() if found is not None and found[1]]
+            left = () if items is None or told.is_all else (name for name in before if name not in items)
+            if inactive or before:
+                self._inactive = frozenset((*left, *inactive))
+        self.has_words = self.has_words or kind == QUEUES or self._inactive != before
 
     # Questions
 
@@ -117,10 +146,8 @@ class Publisher:
 
     def queue_items(self) -> list[QueueItem]:
         """The Queue objects of quotas: their policy and priority are their users'. Cost O(queues)."""
-        with self._lock:
-            found = list(self._found.get(QUEUES, {}).items())
         items = []
-        for (namespace, name), packed in found:
+        for (namespace, name), packed in self._found.get(QUEUES, {}).items():
             item = _QUEUE.decode(packed)
             annotations = item.metadata.get("annotations") or {}
             if path := annotations.get(PATH, ""):
@@ -132,26 +159,23 @@ class Publisher:
     def want(self, record: Record, *, is_last: bool = False) -> None:
         """An object should say this. Cost O(1) if it was wanted before. Nothing else will be wanted if it `is_last`."""
         key = _key(record)
-        with self._lock:
-            if is_last:
-                self._last[key] = None
-            else:
-                self._last.pop(key, None)
-            if self._wanted.get(key) != record:
-                self._wanted[key] = record
-                self._due.setdefault(key, 0.0)
+        if is_last:
+            self._last[key] = None
+        else:
+            self._last.pop(key, None)
+        if self._wanted.get(key) != record:
+            self._wanted[key] = record
+            self._due.setdefault(key, 0.0)
 
     def forget(self, record: Record) -> None:
         """An object is not followed any more; it stays as it is."""
-        with self._lock:
-            for each in (self._wanted, self._due, self._last):
-                each.pop(_key(record), None)
+        for each in (self._wanted, self._due, self._last):
+            each.pop(_key(record), None)
 
     def forget_all(self) -> None:
         """Another replica writes from now on."""
-        with self._lock:
-            for each in (self._wanted, self._due, self._last):
-                each.clear()
+        for each in (self._wanted, self._due, self._last):
+            each.clear()
 
     def sweep(self, term: object, paths_of: Callable[[], Collection[str] | None]) -> None:
         """Have the Queue objects of other queues than `paths_of()` deleted; if that is None all, and all QueueUnits.
@@ -162,57 +186,66 @@ class Publisher:
         if self._swept == term:
             return
         self._swept, paths = term, paths_of()
-        with self._lock:
-            for kind, items in self._found.items():
-                for name, packed in items.items() if paths is None or kind == QUEUES else ():
-                    item = msgspec.json.decode(packed)
-                    annotations = item["metadata"]["annotations"] or {}
-                    is_stale = paths is None or annotations.get(PATH) not in paths
-                    is_elsewhere = kind == QUEUES and name[0] != QUEUE_NAMESPACE  # made by a tenant
-                    if is_stale and is_only_ours(item) and not is_elsewhere:
-                        self._wanted[kind, name] = None
-                        self._due.setdefault((kind, name), 0.0)
+        for kind, items in self._found.items():
+            for name, packed in items.items() if paths is None or kind == QUEUES else ():
+                item = msgspec.json.decode(packed)
+                annotations = item["metadata"]["annotations"] or {}
+                is_stale = paths is None or annotations.get(PATH) not in paths
+                is_elsewhere = kind == QUEUES and name[0] != QUEUE_NAMESPACE  # made by a tenant
+                if is_stale and is_only_ours(item) and not is_elsewhere:
+                    self._wanted[kind, name] = None
+                    self._due.setdefault((kind, name), 0.0)
 
-    def write(self, limit: int, may_write: Callable[[], bool]) -> int:
-        """Write at most so many objects that are due; returns how many calls were made. Raises nothing."""
-        count = 0
-        for key in self._take_due(limit):
+    def take_due(self, limit: int) -> list[Due]:
+        """Take so many objects that are to be written, oldest first."""
+        now = self._clock()
+        due = (key for key, at_s in self._due.items() if at_s <= now and key[0] in self._found and key in self._wanted)
+        found = [Due(key, self._wanted[key], self._found[key[0]].get(key[1])) for key in islice(due, limit)]
+        for each in found:
+            del self._due[each.key]
+        return found
+
+    def carry_out(self, due: Iterable[Due], may_write: Callable[[], bool]) -> list[tuple[Due, KubeError | None]]:
+        """Write these objects off the lock, for as long as this replica leads. Raises nothing."""
+        results: list[tuple[Due, KubeError | None]] = []
+        for each in due:
             if not may_write():
                 break
             try:
-                count += self._write(key)
+                self._write(each)
+                results.append((each, None))
             except KubeError as error:
-                self._again(key, error)
+                results.append((each, error))
             except Exception:
                 log.exception("an object of a queue cannot be written")
-        return count
+        return results
 
-    def _take_due(self, limit: int) -> Iterable[tuple[ObjectKind, Name]]:
-        now = self._clock()
-        with self._lock:
-            served = self._found.keys()
-            due = list(islice((key for key, at_s in self._due.items() if at_s <= now and key[0] in served), limit))
-            for key in due:
-                del self._due[key]
-        return due
+    def wrote(self, results: Iterable[tuple[Due, KubeError | None]]) -> None:
+        """Take in what became of objects that were written."""
+        for due, error in results:
+            if error is not None:
+                self._again(due.key, error)
+            elif due.record is None and self._wanted.get(due.key) is None:
+                self._wanted.pop(due.key, None)
+            elif due.record is not None and due.key in self._last and self._wanted.get(due.key) is due.record:
+                self.forget(due.record)
 
-    def _write(self, key: tuple[ObjectKind, Name]) -> int:
-        """The number of calls that were needed. Raises KubeError."""
-        kind, (namespace, name) = key
-        with self._lock:
-            record, packed = self._wanted.get(key), self._found.get(kind, {}).get((namespace, name))
-            is_stale = key in self._wanted
+    def _write(self, due: Due) -> None:
+        """Write what differs. Raises KubeError."""
+        kind, (namespace, name) = due.key
+        record = due.record
         collection = f"/apis/{kind.group}/{kind.versions[0]}/namespaces/{quote(namespace, safe='')}/{kind.plural}"
-        path, count = f"{collection}/{quote(name, safe='')}", 0
-        found = None if packed is None else msgspec.json.decode(packed)
+        path = f"{collection}/{quote(name, safe='')}"
+        found = None if due.packed is None else msgspec.json.decode(due.packed)
         if record is None:
-            return self._remove(key, path, found) if is_stale else 0
+            if found is not None and is_only_ours(found):
+                self._kube.delete(path, uid=found["metadata"]["uid"])
+            return
         if found is None:
             made = queue_object(record) if isinstance(record, QueueRecord) else unit_object(record)
-            found, count = self._kube.create(collection, made), 1
+            found = self._kube.create(collection, made)
         elif isinstance(record, UnitRecord) and (spec := missing(unit_spec(record), found.get("spec") or {})):
             self._kube.patch(path, {"spec": spec})
-            count = 1
         old = found.get("status") or {}
         if isinstance(record, QueueRecord):
             status = queue_status(record)
@@ -221,22 +254,6 @@ class Publisher:
         if changed := missing(status, old):
             body = {"metadata": {"uid": found["metadata"]["uid"]}, "status": changed}
             self._kube.patch(f"{path}/status", body)
-            count += 1
-        with self._lock:
-            is_over = key in self._last and self._wanted.get(key) is record
-        if is_over:
-            self.forget(record)
-        return count
-
-    def _remove(self, key: tuple[ObjectKind, Name], path: str, found: Object | None) -> int:
-        count = 0
-        if found is not None and is_only_ours(found):
-            self._kube.delete(path, uid=found["metadata"]["uid"])
-            count = 1
-        with self._lock:
-            if self._wanted.get(key) is None:
-                self._wanted.pop(key, None)
-        return count
 
     def _again(self, key: tuple[ObjectKind, Name], error: KubeError) -> None:
         if error.is_not_found or error.reason == "AlreadyExists":
@@ -245,8 +262,12 @@ class Publisher:
             wait_s = RETRY_S
             fields = {"kind": key[0].plural, "object": "/".join(key[1]), "reason": str(error)}
             log.warning("an object of a queue is not written", extra={"fields": fields})
-        with self._lock:
+        if key in self._wanted:
             self._due[key] = self._clock() + wait_s
+
+
+def _found(kind: ObjectKind, item: Object) -> tuple[bytes, bool]:
+    return _kept(item), kind == UNITS and _is_inactive(item)
 
 
 def _key(record: Record) -> tuple[ObjectKind, Name]:
@@ -299,9 +320,11 @@ class Records:
         self._paths: dict[str, None] = {}  # queues that have objects
         self.heads: dict[str, str] = {}  # the first job of each queue
 
-    def update(self, queues: QueuedJobs) -> None:
-        """Have objects say what is so now. Cost: that of the jobs and queues that have changed."""
-        changed, moved = queues.take_changed(), dict.fromkeys((*self._quotas, *queues.take_moved()))
+    def update(self, queues: QueuedJobs, limit: int) -> bool:
+        """Have the objects of so many jobs that have changed say what is so now, and of their queues; True if others
+        are left.
+        """
+        changed, moved = queues.take_changed(limit), dict.fromkeys((*self._quotas, *queues.take_moved()))
         for key in changed:
             if key not in queues.entries and (told := self._told.pop(key, None)) is not None:
                 self._publisher.forget(told)
@@ -326,6 +349,7 @@ class Records:
                 self.heads[path] = order[0]
             self._publisher.want(QueueRecord(path, [self._item(queues, key) for key in order]))
         self._quotas = ()  # they have objects now
+        return bool(changed)
 
     def _item(self, queues: QueuedJobs, key: str) -> tuple[str, str, int]:
         job, unit = queues.entries[key].job.ref, queues.entries[key].asks
@@ -347,7 +371,7 @@ def _unit_record(entry: JobRecord) -> UnitRecord | None:
         {name: f"{amount:g}" for name, amount in unit.request.items()},
         phase,
         message=entry.refusal or _message(entry, unit.queue),
-        is_held=entry.kept.is_aside,
+        is_held=entry.may_not_start,
         attempts=entry.kept.attempts,
         running=progress.bound_count if progress is not None else 0,
         pending=progress.slot_count - progress.bound_count if progress is not None else 0,
@@ -360,7 +384,9 @@ def _unit_record(entry: JobRecord) -> UnitRecord | None:
 def _message(entry: JobRecord, queue: str) -> str:
     """Why a job has no pods yet, in words that do not change with its place: each change is a call."""
     match entry.life:
-        case Life.WAITING if entry.kept.is_aside:
+        case Life.WAITING if entry.start_wait is not None:
+            return entry.start_wait.sentence
+        case Life.WAITING if entry.kept.is_on_hold:
             return held_by("", is_held=entry.kept.is_held, is_suspended=entry.kept.is_suspended)
         case Life.WAITING:
             notice = entry.kept.late.notice or entry.kept.returned.notice
@@ -369,5 +395,5 @@ def _message(entry: JobRecord, queue: str) -> str:
         case Life.STARTING:
             return "cells for all of its pods are held"
         case Life.LEAVING:
-            return "is called back, and waits again once its pods are gone"
+            return "is suspended, and is requeued once its pods are gone"
     return ""

@@ -10,9 +10,11 @@ of `QueuedJobs`. Nothing here calls the API server, reads a clock or starts a th
 
 import logging
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -22,6 +24,7 @@ from hived.values.specs import MIN_GUARANTEED_PRIORITY, ClusterSpec, PodSpec
 from hived_extender.jobs.job import Job, JobRef, JobState, masked
 from hived_extender.jobs.kinds import table
 from hived_extender.jobs.kinds.marks import is_marked_held
+from hived_extender.jobs.starts import StartWait
 from hived_extender.kube.clocks import Backoff
 from hived_extender.machine.stimuli import HoldState
 from hived_extender.queues.own_schedule import Learned
@@ -47,11 +50,12 @@ class Change(Enum):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """A call on one job object."""
+    """A call on one job object. One that `is_release` removes its author's words about its start as well."""
 
     job: JobRef
     change: Change
     kept: Kept
+    is_release: bool = False
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -62,10 +66,12 @@ class JobRecord(Entry):
     ----------
     kept : the state that its object has, or is about to have
     asks : what it asks for now; None if it is in no queue, and `problem` says why
-    spec : what it asks for, if that could be read although it is in no queue; if it `is_too_large` it can never run
+    spec : what it asks for, if that could be read although it is in no queue
+    too_large_for : the queue in which it can never run, as no cluster like this one has cells for it; "" for others
     since_s : when its life changed last
     lacks_since_s : since when cells are held for pods that have not come; None if none are
-    wanted, written : the write that is due next, and the one that is under way
+    wanted, written : the next write, and the one that is under way
+    is_released : the next write removes its author's words about its start
     """
 
     job: Job
@@ -73,14 +79,20 @@ class JobRecord(Entry):
     asks: Unit | None = None
     problem: str = ""
     spec: PodSpec | None = None
-    is_too_large: bool = False
+    too_large_for: str = ""
     since_s: float = 0.0
     progress: HoldState | None = None
     lacks_since_s: float | None = None
     wanted: Change | None = None
     written: Action | None = None
+    is_released: bool = False
     backoff: Backoff = field(default_factory=Backoff)
     refusal: str = ""
+
+    @property
+    def may_not_start(self) -> bool:
+        """Is it to be in no turn, by the word of a person?"""
+        return self.kept.is_on_hold or self.start_wait is not None
 
     @property
     def is_suspended(self) -> bool:
@@ -115,6 +127,7 @@ class QueuedJobs(Queues):
         self._todo: dict[str, None] = {}  # keys with something to be written
         self._over_now: list[JobRecord] = []
         self._changed: dict[str, None] = {}  # keys
+        self._late_at: dict[str, float] = {}  # jobs for whose pods cells are held, and when these are late
 
     def queue_of(self, key: str) -> str:
         """The queue of a job, "" if it is in none."""
@@ -150,7 +163,13 @@ class QueuedJobs(Queues):
         elif entry is None:
             entry = JobRecord(job=replace(job, roles=()), kept=kept, asks=unit, problem=problem, since_s=now)
             self._new(entry, now, has_cells=has_cells, was_there=is_first and has_cells and not kept.version)
-        elif kept.version >= entry.kept.version:
+        elif kept.version >= entry.kept.version or _is_suspended_late(entry, job, kept):
+            if kept.version < entry.kept.version:
+                entry.kept = replace(entry.kept, is_resumed=False)
+            elif kept.version > entry.kept.version and not kept.is_resumed:
+                entry.kept = kept  # the last call of an earlier term has suspended it, and not its owner
+            elif kept.version > entry.kept.version and not entry.life.has_cells:  # it has resumed it, which is undone:
+                entry.kept = replace(entry.kept, version=kept.version + 1)  # whoever reads both sees which came last
             self._again(entry, replace(job, roles=()), unit, problem, now, has_cells=has_cells)
         elif entry.wanted is None and entry.written is None:
             self._want(entry, Change.NOTE)  # its state was taken off; news count again once it is there
@@ -169,6 +188,7 @@ class QueuedJobs(Queues):
         back: dict[str, str] = {}
         for key, state in states.items():
             entry = self.entries.get(key)
+            self._late_at.pop(key, None)
             if entry is None or not entry.life.has_cells:
                 continue
             if entry.progress != state:
@@ -184,12 +204,19 @@ class QueuedJobs(Queues):
                 if entry.kept.late != IN_TIME:
                     self.keep(key, late=IN_TIME)
                     self.late(key, IN_TIME)
-            elif (since_s := _lacking_since(entry, state)) is not None and self._is_late(entry, since_s, now):
-                back[key] = LATE
+            elif (since_s := _lacking_since(entry, state)) is not None:
+                if self._is_late(entry, since_s, now):
+                    back[key] = LATE
+                else:
+                    self._late_at[key] = since_s + self._start_s
         return back
 
+    def overdue(self, now: float) -> list[str]:
+        """The jobs whose pods are late by now: `progressed` says so. Cost O(jobs for whose pods cells are held)."""
+        return [key for key, at_s in self._late_at.items() if at_s <= now]
+
     def requeue(self, key: str, now: float) -> None:
-        """A job that was to leave has no pods with cells any more: it waits at its old place."""
+        """Requeue a job that was to leave and has no pods with cells any more (rules 29.3, 32.5)."""
         entry = self.entries[key]
         self.evicted(key, now)
         entry.life, entry.since_s, entry.progress, entry.lacks_since_s = Life.WAITING, now, None, None
@@ -216,6 +243,7 @@ class QueuedJobs(Queues):
             entry.backoff.succeeded()
         if error:
             entry.wanted = entry.wanted or action.change
+            entry.is_released = entry.is_released or action.is_release
         if entry.wanted is not None:
             self._todo[entry.key] = None
 
@@ -230,7 +258,8 @@ class QueuedJobs(Queues):
         self.started(key, now, is_borrowed=is_borrowed)
         entry = self.entries[key]
         kept = entry.kept.followed_by(
-            is_let_go=True, leaf_count=entry.unit.leaf_count, is_borrowed=is_borrowed, since_s=now, due_s=self.due(key),
+            is_resumed=True, leaf_count=entry.unit.leaf_count, is_borrowed=is_borrowed, since_s=now,
+            entitled_s=self.entitled_since(key),
             attempts=entry.kept.attempts + 1, evicted_for="", promised_s=entry.promised_s,
         )  # fmt: skip
         self._go_to(entry, entry.life, kept, Change.RESUME, now)  # the same turn may have told it to leave
@@ -245,13 +274,13 @@ class QueuedJobs(Queues):
             self.late(key, late)
         evicted_for = masked(winner, entry.job.ref.namespace)  # owners read it
         kept = entry.kept.followed_by(
-            is_let_go=False, since_s=since_s or now, evicted_for=evicted_for, late=late, returned=entry.returned
+            is_resumed=False, since_s=since_s or now, evicted_for=evicted_for, late=late, returned=entry.returned
         )
         self._go_to(entry, Life.LEAVING, kept, Change.SUSPEND, now)
 
     def own(self, key: str) -> None:
         """A unit owns the cells that it had borrowed."""
-        self.keep(key, is_borrowed=False, due_s=self.due(key))
+        self.keep(key, is_borrowed=False, entitled_s=self.entitled_since(key))
 
     def move(self, key: str, to: Place) -> None:
         """Give a job another place in its queue: see `moved`. Raises UserError."""
@@ -275,20 +304,32 @@ class QueuedJobs(Queues):
             self.keep(unit.key, leaf_count=unit.leaf_count)
 
     def hold(self, key: str, *, is_held: bool) -> None:
-        """Hold a job, or have it take its turn again even if its owner suspended it, and write that onto it."""
+        """Hold a job, or have it take its turn again even if its owner suspended it, and write that onto it.
+
+        Its author's words about its start are removed by the same call.
+        """
+        self.entries[key].is_released = self.entries[key].is_released or not is_held
         was_suspended = self.entries[key].kept.is_suspended
-        self.held(key, is_held)
         self.keep(key, is_held=is_held, is_suspended=was_suspended and is_held)
+        self.held(key, self.entries[key].may_not_start)
+
+    def wait(self, key: str, wait: StartWait | None) -> None:
+        """The author of a job does not let it start yet, as this says, or does by now."""
+        entry = self.entries.get(key)
+        if entry is not None and entry.start_wait != wait:
+            entry.start_wait, self._changed[key] = wait, None
+            self.held(key, entry.may_not_start)
 
     def take_actions(self, now: float, limit: int) -> list[Action]:
-        """The calls that are due, at most so many; each is answered by `wrote`. One at a time for each job."""
+        """The next calls, at most so many; each is answered by `wrote`. One at a time for each job."""
         due: list[Action] = []
         for key in list(self._todo):
             entry = self.entries.get(key)
             if entry is None or entry.wanted is None:
                 del self._todo[key]
             elif entry.written is None and entry.backoff.at_s <= now and len(due) < limit:
-                entry.written, entry.wanted = Action(entry.job.ref, entry.wanted, entry.kept), None
+                entry.written = Action(entry.job.ref, entry.wanted, entry.kept, entry.is_released)
+                entry.wanted, entry.is_released = None, False
                 self._changed[key] = None
                 del self._todo[key]
                 due.append(entry.written)
@@ -301,9 +342,11 @@ class QueuedJobs(Queues):
         self._leaving = dict.fromkeys(there)
         return [(one, one.backoff.wait_s >= REFUSED_S or now >= one.since_s + LEAVE_S) for one in there.values()]
 
-    def take_changed(self) -> list[str]:
-        """The keys of all jobs that have changed since the last call, or are gone, in the order of the changes."""
-        changed, self._changed = list(self._changed), {}
+    def take_changed(self, limit: int = sys.maxsize) -> list[str]:
+        """The keys of so many jobs that have changed, or are gone, since they were taken; in the order of changes."""
+        changed = list(islice(self._changed, limit))
+        for key in changed:
+            del self._changed[key]
         return changed
 
     def take_over(self) -> list[JobRecord]:
@@ -322,16 +365,16 @@ class QueuedJobs(Queues):
             self._release(entry, is_marked=is_marked_held(entry.job.annotations))
             return
         is_fresh = has_cells or not self._is_late(entry, kept.since_s, now)
-        may_run = was_there or (kept.is_let_go and is_fresh and not _has_grown(entry, unit))
-        is_running = entry.job.state is JobState.LET_GO and may_run
+        may_run = was_there or (kept.is_resumed and is_fresh and not _has_grown(entry, unit))
+        is_running = entry.job.state is JobState.RESUMED and may_run
         self.arrived(unit, kept, runs_since_s=(kept.since_s or now) if is_running else None, entry=entry)
         if is_running:
             entry.life, entry.since_s = (Life.RUNNING if has_cells else Life.STARTING), kept.since_s or now
         elif entry.job.state is not JobState.HELD or has_cells:
             self.started(key, now, is_borrowed=True)
             self.suspend(key, kept.evicted_for, now, kept.since_s if kept.evicted_for else None)
-        elif kept.is_let_go:
-            self.keep(key, is_let_go=False)  # not hived suspended it
+        elif kept.is_resumed:
+            self.keep(key, is_resumed=False)  # not hived suspended it
 
     def _again(
         self, entry: JobRecord, job: Job, unit: Unit | None, problem: str, now: float, *, has_cells: bool
@@ -348,23 +391,23 @@ class QueuedJobs(Queues):
             return
         if entry.life is Life.LEAVING and job.state is JobState.HELD and not has_cells:
             self.requeue(entry.key, now)
-        elif entry.life in (Life.WAITING, Life.LEAVING) and job.state is JobState.LET_GO:
+        elif entry.life in (Life.WAITING, Life.LEAVING) and job.state is JobState.RESUMED:
             if entry.kept.is_suspended:
                 self.keep(entry.key, is_suspended=False)
-                self.held(entry.key, entry.kept.is_aside)
+                self.held(entry.key, entry.may_not_start)
             self._want(entry, Change.SUSPEND)  # not hived resumed it
         elif entry.life.has_cells and job.state in (JobState.HELD, JobState.LEAVING):
             self._take_owners_word(entry)
-            self.held(entry.key, entry.kept.is_aside)
+            self.held(entry.key, entry.may_not_start)
             self.suspend(entry.key, "", now)  # not hived suspended it
         elif entry.life.has_cells and (_has_grown(entry, entry.asks) or (had is not None and had.vc != entry.asks.vc)):
             self.suspend(entry.key, GROWN, now)
 
     def _take_owners_word(self, entry: JobRecord) -> None:
-        """Note that the owner of a job has suspended or resumed it: hived writes its own state in the same call."""
-        if entry.job.state is JobState.LET_GO:
+        """Note that the owner of a job has suspended or resumed it (rule 32.7): hived writes both in one call."""
+        if entry.job.state is JobState.RESUMED:
             entry.kept = replace(entry.kept, is_suspended=False)
-        elif entry.kept.is_let_go and table.has_switch(entry.job.ref):
+        elif entry.kept.is_resumed and table.has_switch(entry.job.ref):
             entry.kept = replace(entry.kept, is_suspended=True)
 
     def _release(self, entry: JobRecord, *, is_marked: bool) -> None:
@@ -405,15 +448,19 @@ class QueuedJobs(Queues):
 
 def is_resumed_by_owner(entry: JobRecord, job: Job, kept: Kept) -> bool:
     """Has the owner of a job resumed it, which is yet to get cells? `kept` is the state on it now."""
-    is_back = entry.life in (Life.WAITING, Life.LEAVING) and job.state is JobState.LET_GO
+    is_back = entry.life in (Life.WAITING, Life.LEAVING) and job.state is JobState.RESUMED
     return is_back and kept.version >= entry.kept.version and table.has_switch(job.ref)
 
 
-def _lacking_since(entry: JobRecord, state: HoldState) -> float | None:
-    """Since when cells are held for pods that should come soon; None if none are.
+def _is_suspended_late(entry: JobRecord, job: Job, kept: Kept) -> bool:
+    """Has a call of an earlier term suspended a job that was resumed and has cells? Its state says so, and no owner."""
+    is_suspended = entry.job.state is JobState.RESUMED and job.state in (JobState.HELD, JobState.LEAVING)
+    is_older = 0 < kept.version < entry.kept.version and not kept.is_resumed
+    return is_suspended and is_older and entry.life.has_cells and entry.is_written
 
-    On its virtual cluster's own cells a job some of whose pods have come has all the time for the others.
-    """
+
+def _lacking_since(entry: JobRecord, state: HoldState) -> float | None:
+    """Since when cells are held for pods that should come soon (rule 32.6); None if none are."""
     if entry.life is Life.STARTING and not state.placed_count:
         return entry.since_s
     is_lent = entry.kept.is_borrowed or (entry.asks is not None and entry.asks.priority < MIN_GUARANTEED_PRIORITY)
@@ -421,5 +468,5 @@ def _lacking_since(entry: JobRecord, state: HoldState) -> float | None:
 
 
 def _has_grown(entry: JobRecord, unit: Unit) -> bool:
-    """Does a job ask for more cells than were held when it was resumed? Kinds that grow by themselves may."""
+    """Does a job ask for more cells than were held when it was resumed (rule 32.8)?"""
     return not entry.job.grows and 0 < entry.kept.leaf_count < unit.leaf_count

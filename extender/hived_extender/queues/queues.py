@@ -1,11 +1,11 @@
 """Jobs wait as jobs: facts go in, orders come out. No clock, no threads, no cluster of its own.
 
 `turn` first plays the schedule that each virtual cluster would have alone (`own_schedule`), then gives cells to units
-that are due there, then lends what is left. Facts only note what is to be looked at; nothing starts before a turn.
+that are entitled there, then lends the rest. Facts only note what is to be looked at; nothing starts before a turn.
 """
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from hived.values.specs import BindInfo, ClusterSpec, PodSpec
 from hived_extender.queues import own_turn
@@ -75,10 +75,11 @@ class Queues(Questions):
         if others != self._table.others:
             self._table.told_others(others)
 
-    def health(self, node: str, is_healthy: bool) -> None:
-        """A node turned healthy or bad."""
+    def health(self, nodes: Mapping[str, bool]) -> None:
+        """These nodes turned healthy, or bad. Cost O(nodes + units)."""
         table = self._table
-        table.own.health(node, is_healthy)
+        for node, is_healthy in nodes.items():
+            table.own.health(node, is_healthy)
         table.own_refusals.clear()
         table.forget_own_refusals()
         for entry in table.entries.values():
@@ -103,12 +104,13 @@ class Queues(Questions):
             return
         at = unit.created_s if kept.place is None else kept.place
         table.entries[unit.key] = entry = entry or Entry()
-        entry.enter(unit, at, table.number(unit), is_held=kept.is_aside)
+        entry.enter(unit, at, is_held=kept.is_on_hold)
+        table.enroll(entry)
         entry.promised_s = kept.promised_s
         table.rests(entry, late=kept.late, returned=kept.returned)
         if runs_since_s is not None:
-            if kept.due_s is not None:
-                self._restarts.was_due(unit.key, kept.due_s)
+            if kept.entitled_s is not None:
+                self._restarts.was_entitled(unit.key, kept.entitled_s)
             table.started(entry, runs_since_s, is_borrowed=kept.is_borrowed)
         elif kept.evicted_for:
             table.told_to_leave.append((kept.since_s, unit.key, kept.evicted_for))
@@ -148,8 +150,8 @@ class Queues(Questions):
     def moved(self, key: str, to: Place) -> float | None:
         """A unit gets another place among those of its priority in its queue; the new place, None if it is unknown.
 
-        Those behind it that wait are due no more before it is. `to` is "front", "back", or the key of a unit that it is
-        to be before. Raises UserError if that does not wait.
+        Waiting units behind it are entitled no more before it is. `to` is "front", "back", or the key of a unit that it
+        is to be before. Raises UserError if that does not wait, or if the policy allows no such order.
         """
         table, entry = self._table, self._table.entries.get(key)
         if entry is None:
@@ -158,10 +160,10 @@ class Queues(Questions):
         if not entry.life.is_live and key in table.own.runs:
             self._own.end(key, is_played=False)
         table.take_out(entry)
-        entry.place = place
+        entry.place, entry.at = place, table.rules.at(entry.unit, place)
         table.settle(entry)
         if entry.is_waiting and entry.is_standing:
-            for other in [other for other in table.due if is_behind(table.entries[other], entry)]:
+            for other in [other for other in table.entitled if is_behind(table.entries[other], entry)]:
                 self._own.end(other, is_played=False)
         table.freed_own(entry.unit.vc)
         return place
@@ -213,7 +215,7 @@ class Queues(Questions):
             self._table.told_to_leave.append((at_s, key, winner))
 
     def lost_turn(self, key: str) -> None:
-        """A unit is due no more, as its quota was lowered: its own schedule starts it again when the quota allows."""
+        """A unit is entitled no more, as its quota was lowered; its own schedule starts it when the quota allows."""
         self._own.lose_turn(key)
 
     def evicted(self, key: str, now: float) -> None:
@@ -248,8 +250,8 @@ class Queues(Questions):
     def turn(self, now: float, room: Room) -> list[Order]:
         """The orders of a turn. Its starts have their cells: `room` has held them.
 
-        One that would take too long is cut (`is_cut`): the next turns, which are to be at once, do the rest in the
-        same order. None borrows before all that are due have been served.
+        Rule 29.9 has its order. One that would take too long is cut (`is_cut`): the next turns, which are to be at
+        once, do the rest.
         """
         self._now_s = now
         self._table.end_rests(now)
@@ -265,8 +267,8 @@ class Queues(Questions):
         return live.orders
 
     def next_own_end_s(self) -> float | None:
-        """When a unit ends in its own schedule that has really ended already, so that others may be due; or the rest of
-        one is over.
+        """When a unit ends in its own schedule that has really ended already, so that others may be entitled; or the
+        rest of one is over.
         """
         end_s = self._table.own.next_end_s()
         return min((*(() if end_s is None else (end_s,)), *self._table.resting.values()), default=None)

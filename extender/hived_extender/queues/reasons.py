@@ -18,14 +18,14 @@ class Reason(msgspec.Struct, frozen=True, tag_field="kind"):
 
 
 class Running(Reason, frozen=True, tag="running"):
-    """It does not wait. `is_borrowed`: on cells that may be taken back; `is_due`: not before others of its queue."""
+    """It does not wait. `is_borrowed`: on lent cells; `is_entitled`: not before others of its queue."""
 
     is_borrowed: bool
-    is_due: bool
+    is_entitled: bool
 
 
 class Leaving(Reason, frozen=True, tag="leaving"):
-    """Its cells go to `winner`. One that `moves` leaves for cells of its own, which are due for it."""
+    """Its cells go to `winner`. One that `moves` leaves for cells of its own."""
 
     winner: str
     moves: bool = False
@@ -33,6 +33,14 @@ class Leaving(Reason, frozen=True, tag="leaving"):
 
 class Held(Reason, frozen=True, tag="held"):
     """Its owner said `hived hold`."""
+
+
+class NotYet(Reason, frozen=True, tag="not yet"):
+    """Its author does not let it start before `begin_s`, or before other jobs have ended; or it can never."""
+
+    text: str
+    begin_s: float | None = None
+    is_never: bool = False
 
 
 class PodsLate(Reason, frozen=True, tag="pods late"):
@@ -79,14 +87,14 @@ class Impossible(Reason, frozen=True, tag="impossible"):
 
 
 class MakingRoom(Reason, frozen=True, tag="making room"):
-    """It is due, and starts when `victims` units have left, all of which borrow if it `is_lent`."""
+    """It is entitled to cells, and starts when `victims` units have left, all of which borrow if it `is_lent`."""
 
     victims: tuple[str, ...]
     is_lent: bool = True
 
 
 class NoHardware(Reason, frozen=True, tag="no hardware"):
-    """It is due, and the live cluster has no cells for it, as with bad nodes."""
+    """It is entitled to cells, and the live cluster has none for it, as with bad nodes."""
 
     text: str
 
@@ -100,6 +108,8 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
     reserved, or that waits for its quota, perhaps on borrowed cells; "min" of one that waits for its own. One that
     `only_borrows` never gets cells of its own: it is opportunistic, or larger than its virtual cluster. One that
     `spares_others` preempts none, and jobs of lower priority have cells of its virtual cluster.
+    Of a first one `played` is the last to go of the jobs on its reserved cells, and when, if all of them borrowed
+    and have ended: its own schedule plays these on (rule 30.2).
     """
 
     before: int
@@ -112,6 +122,7 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
     borrowing: str = ""  # why it does not run ahead on borrowed cells
     only_borrows: bool = False
     spares_others: bool = False
+    played: tuple[str, float] | None = None
 
     @property
     def awaits_cells(self) -> bool:
@@ -125,85 +136,8 @@ REFUSED = "Refused"
 """Reasons of events about jobs."""
 
 
-def sentence(reason: Reason | None, name: Callable[[str], str]) -> str:
-    """Why a job waits. `name` gives the name of a job by its key."""
-    match reason:
-        case NotItsTurn():  # the usual reason first: a long queue has one for each of its jobs
-            return _turn(reason)
-        case None:
-            return ""
-        case Running(is_borrowed=True, is_due=True):
-            return "its turn has come while it ran on idle cells: it stays there, and is the last to leave"
-        case Running(is_borrowed=True):
-            return "runs ahead of its turn, on cells that may be taken back"
-        case Running():
-            return "runs on cells of its own virtual cluster"
-        case Leaving(moves=True):
-            return "its turn has come, and its own cells are elsewhere: it moves there"
-        case Leaving(winner=winner):
-            return f"its cells go to {name(winner)}" if winner else "it has lost its cells"
-        case Held():
-            return held_by("", is_held=True)
-        case PodsLate(within_s=within_s, until_s=until_s):
-            within = f"{within_s / 60:g} minute{'s' * (within_s != 60)}"
-            return (
-                f"its cells were held, and its pods did not come within {within}: it tries again at {rfc3339(until_s)}"
-            )
-        case OverUserLimit(user=user, limit=limit, waits=True):
-            plural, verb = ("s", "") if limit != 1 else ("", "s")
-            return f"user {user} has {limit} job{plural} that wait{verb} before it, as many as the queue looks at"
-        case OverUserLimit(user=user, limit=limit):
-            return f"user {user} runs {limit} job{'s' * (limit != 1)}, as many as the queue allows"
-        case OverQuota(text=text) | Impossible(text=text):
-            return text
-        case NotPromised(queue=queue, is_preemptible=False):
-            return f"is above the guarantee of queue {queue}, and may not be preempted, so it may not borrow"
-        case NotPromised(queue=queue):
-            return f"is above the guarantee of queue {queue}, which may not borrow"
-        case NeverFits(queue=queue, is_anywhere=False):
-            return f"is more than queue {queue} is guaranteed, and may not borrow: it can never run; ask for less"
-        case NeverFits():
-            return "fits nowhere, even if nobody else ran: it can never run; ask for smaller pods, or fewer"
-        case MakingRoom(victims=victims):
-            more = f" and {len(victims) - 1} more" if len(victims) > 1 else ""
-            first = f"{name(victims[0])}{more}"
-            return f"is due, and starts when {first} has left"
-        case NoHardware(text=text):
-            return f"is due, and no cells can be had: {text}" if text else "is due, and its cells are being prepared"
-    raise AssertionError(reason)
-
-
-def _turn(reason: NotItsTurn) -> str:
-    if reason.only_borrows:
-        why = f", and {_IDLE.get(reason.borrowing, reason.borrowing)}" if reason.borrowing else ""
-        return f"can only borrow idle cells{why}"
-    if not reason.is_first and reason.behind == "cells" and not reason.before:
-        text = "is first in its queue"
-    elif reason.behind == "min" and not reason.before:
-        text = "is first, and too little is left of the min of its quota"
-    elif reason.behind == "quota" and not reason.before:
-        text = (
-            "is first of those that wait, and a job that ran ahead of its turn comes before it for the min of its quota"
-        )
-    elif reason.awaits_cells:
-        text = "is first, and the cells of its virtual cluster are in use"
-    else:
-        text = f"{_jobs(reason.before)} before it in its queue"
-    if reason.behind == "cells":
-        text += "; cells that are free are kept for the first job of its virtual cluster"
-    elif reason.behind == "quota":
-        text += "; nobody goes past the first that waits for its quota"
-    elif reason.is_blocked:
-        text += "; nobody goes past the first"
-    if reason.spares_others:
-        text += "; its preemptionPolicy is Never, so no job of lower priority leaves for it"
-    if reason.borrowing:
-        text += f"; it cannot borrow either: {_IDLE.get(reason.borrowing, reason.borrowing)}"
-    return text
-
-
 def held_by(unit: str, *, is_held: bool, is_suspended: bool = False) -> str:
-    """Why a job is held, and what lets it go: by `hived hold` if it `is_held`, by its QueueUnit if `unit` is a name.
+    """Why a job is held, and how it is released: by `hived hold` if it `is_held`, by its QueueUnit if `unit` is a name.
 
     Or by its owner, who has suspended its object if it `is_suspended`.
     """
@@ -215,10 +149,10 @@ def held_by(unit: str, *, is_held: bool, is_suspended: bool = False) -> str:
     return f"is held, as QueueUnit {unit} says active: false: active: true there{then} lets it take its turn"
 
 
-NOT_BORN_HELD = "it was not created held, so it is called back until its turn"
+NOT_BORN_HELD = "it was not created held, so it is suspended until its turn"
 """The end of the first event about a job that no webhook, and not its author, has held."""
 
-RESUMED = "its owner has resumed it, and it is let go when it is its turn"
+RESUMED = "its owner has resumed it, and it starts when its turn comes"
 """The end of the event about a job that is suspended again, as cells are yet to be held for it."""
 
 SUSPENDED = "its owner has suspended it: it takes its turn when its owner resumes it, or says hived release"
@@ -230,52 +164,119 @@ _IDLE = {"insufficient capacity when scheduling in physical cluster": "no idle c
 """Words of the core that owners of jobs would not know."""
 
 
-def cause_of(reason: Reason | None) -> CauseName | None:
-    """The cause of a wait, as far as the queue knows it; None for a job that does not wait."""
-    match reason:
-        case NotItsTurn(only_borrows=True):
-            return "in-use"
-        case NotItsTurn(behind="quota" | "min"):
-            return "quota"
-        case NotItsTurn():
-            return "in-use" if reason.awaits_cells else "order"
-        case None | Running() | Leaving():
-            return None
-        case OverUserLimit() | OverQuota() | NotPromised():
-            return "quota"
-        case Impossible() | NeverFits():
-            return "never"
-        case MakingRoom(is_lent=is_lent):
-            return "lent" if is_lent else "preempting"
-        case NoHardware():
-            return "unknown"
-    return "order"
+class Told(msgspec.Struct, frozen=True):
+    """All that is told of a reason. A job that does not wait has no cause, and no start."""
+
+    sentence: str
+    cause: CauseName | Literal[""] = ""
+    when: When | None = None
 
 
-def start_of(reason: Reason | None) -> When | None:
-    """When a job starts, as far as the queue knows it; None for a job that does not wait."""
+def told(reason: Reason | None, name: Callable[[str], str]) -> Told:
+    """Tells a reason: a case for each kind. `name` gives the name of a job by its key."""
     match reason:
-        case NotItsTurn():
-            return _start_of_turn(reason)
-        case None | Running() | Leaving():
-            return None
-        case Impossible() | NeverFits():
-            return When(kind="never")
+        case NotItsTurn():  # the usual reason first: a long queue has one for each of its jobs
+            return Told(_turn(reason, name), _cause_of_turn(reason), _start_of_turn(reason))
+        case None:
+            return Told("")
+        case Running(is_borrowed=True, is_entitled=True):
+            return Told("its turn has come while it ran on idle cells: it stays there, and is the last to leave")
+        case Running(is_borrowed=True):
+            return Told("runs on borrowed cells, which may be reclaimed")
+        case Running():
+            return Told("runs on cells of its own virtual cluster")
+        case Leaving(moves=True):
+            return Told("its turn has come, and its own cells are elsewhere: it moves there")
+        case Leaving(winner=winner):
+            return Told(f"its cells go to {name(winner)}" if winner else "it has lost its cells")
+        case NotYet(text=text, is_never=True):
+            return Told(text, "never", _NEVER)
+        case NotYet(text=text, begin_s=begin_s):
+            because = "other jobs have to end first" if begin_s is None else f"not before {rfc3339(begin_s)}"
+            return Told(text, "order", _unknown(because))
+        case Held():
+            return Told(held_by("", is_held=True), "order", _unknown("it is held"))
+        case PodsLate(within_s=within_s, until_s=until_s):
+            within = f"{within_s / 60:g} minute{'s' * (within_s != 60)}"
+            start, again = _unknown("its pods did not come in time"), rfc3339(until_s)
+            text = f"its cells were held, and its pods did not come within {within}: it tries again at {again}"
+            return Told(text, "order", start)
+        case OverUserLimit(user=user, limit=limit, waits=waits):
+            plural, verb = ("s", "") if limit != 1 else ("", "s")
+            text = f"user {user} runs {limit} job{plural}, as many as the queue allows"
+            if waits:
+                text = f"user {user} has {limit} job{plural} that wait{verb} before it, as many as the queue looks at"
+            return Told(text, "quota", _unknown("its user has as many jobs as the queue allows"))
+        case OverQuota(text=text):
+            return Told(text, "quota", _unknown(_LITTLE_LEFT))
+        case NotPromised(queue=queue, is_preemptible=is_preemptible):
+            text = f"is above the guarantee of queue {queue}, which may not borrow"
+            if not is_preemptible:
+                text = f"is above the guarantee of queue {queue}, and may not be preempted, so it may not borrow"
+            return Told(text, "quota", _unknown("its queue has no guarantee for it"))
+        case Impossible(text=text):
+            return Told(text, "never", _NEVER)
+        case NeverFits(is_anywhere=True):
+            text = "fits nowhere, even on an empty cluster: it can never run; ask for smaller pods, or fewer"
+            return Told(text, "never", _NEVER)
+        case NeverFits(queue=queue):
+            text = f"is more than queue {queue} is guaranteed, and may not borrow: it can never run; ask for less"
+            return Told(text, "never", _NEVER)
+        case MakingRoom(victims=victims, is_lent=is_lent):
+            first = name(victims[0]) + (f" and {len(victims) - 1} more" if len(victims) > 1 else "")
+            text = f"is entitled to cells, and starts when {first} has left"
+            return Told(text, "lent" if is_lent else "preempting", _unknown("others have been told to leave for it"))
         case NoHardware(text=""):
-            return When(kind="now")
-    return When(kind="unknown", because=_UNTIMED.get(type(reason), ""))
+            return Told("is entitled to cells, which are being prepared", "unknown", When(kind="now"))
+        case NoHardware(text=text):
+            start = _unknown("it is not known when its cells can be had")
+            return Told(f"is entitled to cells, and none can be had: {text}", "unknown", start)
+    raise AssertionError(reason)
 
 
-_UNTIMED: dict[type[Reason], str] = {
-    Held: "it is held",
-    PodsLate: "its pods did not come in time",
-    OverUserLimit: "its user has as many jobs as the queue allows",
-    OverQuota: "too little of its quota is left",
-    NotPromised: "its queue has no guarantee for it",
-    MakingRoom: "others have been told to leave for it",
-    NoHardware: "nobody says when its cells can be had",
-}
-"""Why it is unknown when a job starts."""
+_NEVER = When(kind="never")
+
+_LITTLE_LEFT = "too little of its quota is left"
+
+
+def _unknown(because: str) -> When:
+    return When(kind="unknown", because=because)
+
+
+def _turn(reason: NotItsTurn, name: Callable[[str], str]) -> str:
+    if reason.only_borrows:
+        why = f", and {_IDLE.get(reason.borrowing, reason.borrowing)}" if reason.borrowing else ""
+        return f"can only borrow idle cells{why}"
+    if not reason.is_first and reason.behind == "cells" and not reason.before:
+        text = "is first in its queue"
+    elif reason.behind == "min" and not reason.before:
+        text = "is first, and too little is left of the min of its quota"
+    elif reason.behind == "quota" and not reason.before:
+        text = "is first of those that wait, and a borrower comes before it for the min of its quota"
+    elif reason.played is not None:
+        job, until = name(reason.played[0]), rfc3339(reason.played[1])
+        text = f"is first, and its virtual cluster still counts {job} until {until}, which borrowed cells and has ended"
+    elif reason.awaits_cells:
+        text = "is first, and the cells of its virtual cluster are in use"
+    else:
+        text = f"{_jobs(reason.before)} before it in its queue"
+    if reason.behind == "cells":
+        text += "; cells that are free are kept for the first job of its virtual cluster"
+    elif reason.behind == "quota":
+        text += "; none may pass the first that waits for its quota"
+    elif reason.is_blocked:
+        text += "; none may pass the first"
+    if reason.spares_others:
+        text += "; its preemptionPolicy is Never, so no job of lower priority leaves for it"
+    if reason.borrowing:
+        text += f"; it cannot borrow either: {_IDLE.get(reason.borrowing, reason.borrowing)}"
+    return text
+
+
+def _cause_of_turn(reason: NotItsTurn) -> CauseName:
+    if reason.behind in ("quota", "min") and not reason.only_borrows:
+        return "quota"
+    return "in-use" if reason.only_borrows or reason.awaits_cells else "order"
 
 
 def _start_of_turn(reason: NotItsTurn) -> When:
@@ -285,16 +286,14 @@ def _start_of_turn(reason: NotItsTurn) -> When:
     if start_s is not None and reason.certainty in (Certainty.CERTAIN, Certainty.BOUNDED):
         return When(kind="certain" if reason.certainty is Certainty.CERTAIN else "bounded", by=rfc3339(start_s))
     if reason.only_borrows:
-        return When(kind="unknown", because="it can only borrow, and no cells are kept for it")
+        return _unknown("it can only borrow, and no cells are kept for it")
     if reason.behind == "min" or (reason.behind == "quota" and not reason.before):
-        return When(kind="unknown", because=_UNTIMED[OverQuota])
+        return _unknown(_LITTLE_LEFT)
     if reason.before and not reason.is_first:
-        return When(
-            kind="unknown", because=f"{_jobs(reason.before)} of its queue come{'s' * (reason.before == 1)} first"
-        )
+        return _unknown(f"{_jobs(reason.before)} of its queue come{'s' * (reason.before == 1)} first")
     if not reason.is_first:
-        return When(kind="unknown", because="no cells are kept for it yet")
-    return When(kind="unknown", because="not every job that it waits for says when it ends")
+        return _unknown("no cells are kept for it yet")
+    return _unknown("not every job that it waits for says when it ends")
 
 
 def _jobs(count: int) -> str:

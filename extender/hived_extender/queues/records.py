@@ -201,11 +201,11 @@ def _conditions(record: UnitRecord, old: Sequence[Mapping[str, Any]], now: str) 
     """The conditions that follow from the phase; those of other types stay."""
     phase = record.phase
     has_cells = phase in (Phase.RESERVED, Phase.DEQUEUED, Phase.RUNNING)
-    is_let_go = phase in (Phase.DEQUEUED, Phase.RUNNING)
+    is_resumed = phase in (Phase.DEQUEUED, Phase.RUNNING)
     is_over = phase in (Phase.SUCCEEDED, Phase.FAILED)
     wanted = [
         ("QuotaReserved", has_cells, "CellsHeld" if has_cells else "Pending"),
-        ("Admitted", is_let_go, "Admitted" if is_let_go else "Pending"),
+        ("Admitted", is_resumed, "Admitted" if is_resumed else "Pending"),
         ("PodsReady", phase is Phase.RUNNING, "PodsReady" if phase is Phase.RUNNING else "WaitForPods"),
         ("Finished", is_over, phase.value if is_over else "NotFinished"),
         ("Evicted", bool(record.evicted_for), "Preempted" if record.evicted_for else "NotEvicted"),

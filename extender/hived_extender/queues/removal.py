@@ -1,6 +1,6 @@
 """Warnings before queues or quotas change: which jobs lose their queue or are above their quota. For any thread."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hived_config.loader import Configuration
@@ -11,11 +11,7 @@ from hived_extender.queues.queued_jobs import JobRecord
 from hived_extender.queues.table import Life
 from hived_extender.queues.tree_use import MOST_NAMED, lowered_by
 
-LOCK_S = 1.0
-"""How long a turn is waited for: the API server waits for a review, and a caller for a plan."""
-
-UNKNOWN = "which jobs wait in queues is not known at the moment: see hived get queue --jobs"
-RESUMED = "queues are switched off: these jobs that wait are let go at once, whether or not there are cells"
+RESUMED = "queues are switched off: these jobs that wait are resumed at once, whether or not there are cells"
 STAYS = (
     "queues are switched off: these jobs that wait stay suspended, as their authors or hived hold have them, and hived "
     "lists them no more; spec.suspend: false starts one"
@@ -30,35 +26,24 @@ QUOTA_GOES = (
 def without_queues(controller: QueueController, new: Configuration) -> list[str]:
     """Which waiting jobs would lose their queue by a configuration. Cost O(jobs)."""
 
-    def told(waiting: list[JobRecord]) -> list[str]:
-        if new.rules.queueing.is_enabled:
-            lost = [entry for entry in waiting if entry.asks and entry.asks.vc not in new.cluster.virtual_clusters]
-            return _named(lost, VC_GOES)
-        freed = {entry.key: entry for entry in waiting if should_resume(entry.job, entry.kept)}
-        return _named(freed.values(), RESUMED) + _named((one for one in waiting if one.key not in freed), STAYS)
-
-    return _of_waiting(controller, told)
+    waiting = _waiting(controller)
+    if new.rules.queueing.is_enabled:
+        lost = [entry for entry in waiting if entry.asks and entry.asks.vc not in new.cluster.virtual_clusters]
+        return _named(lost, VC_GOES)
+    freed = {entry.key: entry for entry in waiting if should_resume(entry.job, entry.kept)}
+    return _named(freed.values(), RESUMED) + _named((one for one in waiting if one.key not in freed), STAYS)
 
 
 def without_quotas(controller: QueueController, tree: QuotaTree) -> list[str]:
     """Which waiting jobs would lose their quota by another tree. Cost O(jobs)."""
     before: Mapping[str, object] = {} if controller.quotas.tree is None else controller.quotas.tree.quotas
-
-    def told(waiting: list[JobRecord]) -> list[str]:
-        lost = (one for one in waiting if one.asks and one.asks.queue in before and one.asks.queue not in tree.quotas)
-        return _named(lost, QUOTA_GOES)
-
-    return _of_waiting(controller, told)
+    asked = ((one, one.asks.queue) for one in _waiting(controller) if one.asks)
+    return _named((one for one, queue in asked if queue in before and queue not in tree.quotas), QUOTA_GOES)
 
 
-def _of_waiting(controller: QueueController, told: Callable[[list[JobRecord]], list[str]]) -> list[str]:
-    if not controller.lock.acquire(timeout=LOCK_S):
-        return [UNKNOWN]
-    try:
-        entries = () if controller.turns is None else controller.turns.queues.entries.values()
-        return told([entry for entry in entries if entry.life is Life.WAITING])
-    finally:
-        controller.lock.release()
+def _waiting(controller: QueueController) -> list[JobRecord]:
+    entries = () if controller.turns is None else list(controller.turns.queues.entries.values())
+    return [entry for entry in entries if entry.life is Life.WAITING]
 
 
 def _named(entries: Iterable[JobRecord], fate: str) -> list[str]:
@@ -72,11 +57,6 @@ def tree_warnings(controller: QueueController, document: Mapping[str, Any], tree
     """Which jobs would be above the quotas of a tree, or lose theirs; why one does not count. Cost O(jobs)."""
     if why := controller.quotas.why_ignored(document):
         return [why]
-    if not controller.lock.acquire(timeout=LOCK_S):
-        return ["whether jobs are above it is not known at the moment: see hived get queue afterwards"]
-    try:
-        turns = controller.turns
-        found = [] if turns is None else lowered_by(tree, turns.queues, wall_s())
-    finally:
-        controller.lock.release()
+    turns = controller.turns
+    found = [] if turns is None else lowered_by(tree, turns.queues, wall_s())
     return [*found, *without_quotas(controller, tree)]

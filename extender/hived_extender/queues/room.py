@@ -77,7 +77,7 @@ class Room(Protocol):
     """The live cluster."""
 
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
-        """Hold cells for a unit without evicting anybody: it has them from now on.
+        """Hold cells for a unit without evictions: it has them from now on.
 
         The pending claims still get theirs in turn, each once those have left that it waits for; a claim that
         cannot have them anyway does not count. `NoCells` is only said of a unit that would borrow, `RoomMade` of one

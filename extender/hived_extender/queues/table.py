@@ -2,20 +2,17 @@
 
 `settle` is the one place that decides in which lines a unit stands; it is called whenever something about it changed.
 
-`Kept` is the part of a unit's state that outlives the process: an annotation of its job, written in the call that
-resumes or suspends it. So after a crash it is known why a job runs. Tenants may write annotations too, so it is sealed;
-one without the seal counts as absent, and the job is suspended again.
+`Kept` is the part of a unit's state that outlives the process (rule 32.9). So after a crash it is known why a job runs.
+A job whose state lacks the seal is suspended again.
 
-A job whose cells were held in vain, or lent and taken back, rests, longer each time. So no job is resumed and suspended
-over and over. One whose pods did not come in time takes no turn (`Late`). One that gave borrowed cells back borrows no
-more (`Returned`), and starts on its virtual cluster's own cells at any time. A rest is over early if the clock was set
-back meanwhile.
+A job rests whose pods came late (rule 32.6), or that gave borrowed cells back (rule 31.8), so that it is not resumed
+and suspended over and over. A rest is over early if the clock was set back meanwhile.
 """
 
 import dataclasses
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
@@ -29,6 +26,7 @@ from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, PodSpec
 from hived_extender.jobs.annotations import PREFIX
 from hived_extender.jobs.bind_info import Prover
+from hived_extender.jobs.starts import StartWait
 from hived_extender.kube.clocks import timestamp
 from hived_extender.queues.ledger import CELLS, Borrower, Exchanges, Ledger, Shares, Unlimited, Use
 from hived_extender.queues.own_schedule import Learned, OwnSchedule, Reservation
@@ -81,7 +79,7 @@ class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Late(Rest, frozen=True, omit_defaults=True):
-    """How often in a row the pods of a job did not come within `first_s`, and until when it takes no turn."""
+    """How often in a row a job's pods did not come within `first_s`, and until when it takes no turn (rule 32.6)."""
 
     LONGEST_S: ClassVar[float] = 6 * 3600.0
 
@@ -92,7 +90,7 @@ class Late(Rest, frozen=True, omit_defaults=True):
 
 
 class Returned(Rest, frozen=True, omit_defaults=True):
-    """How often a job gave borrowed cells back, and until when it borrows no more; not at all after the first time."""
+    """How often a job gave borrowed cells back, and until when it borrows no more (rule 31.8)."""
 
     FREE: ClassVar[int] = 1
     FACTOR: ClassVar[float] = 4.0
@@ -135,7 +133,9 @@ class Entry:
     ----------
     unit : as it is tried, or has cells; `NO_UNIT` of a job that was in no queue yet
     whole : as it asked, if it starts with fewer pods
+    at : its place as its queue orders it; `Table.enroll` sets it with the kind
     is_held : it is to be in no turn, by the word of a person
+    start_wait : why its author does not let it start yet; then it is held as well
     is_over_limit : its user has too many that wait
     start_s, is_borrowed : while it is live; False for all others
     leaving_for : the job that gets its cells, "" for none: it was suspended, or has lost them
@@ -158,18 +158,15 @@ class Entry:
     late: Late = IN_TIME
     returned: Returned = NONE_RETURNED
     whole: Unit | None = None
+    at: At = (), ""
+    start_wait: StartWait | None = None
 
-    def enter(self, unit: Unit, place: float, kind: int, *, is_held: bool) -> None:
+    def enter(self, unit: Unit, place: float, *, is_held: bool) -> None:
         """Begin to wait, with nothing left of an earlier life."""
-        self.unit, self.whole, self.place, self.kind, self.is_held = unit, None, place, kind, is_held
+        self.unit, self.whole, self.place, self.is_held = unit, None, place, is_held
         self.life, self.start_s, self.is_borrowed, self.ran_s = Life.WAITING, 0.0, False, 0.0
         self.is_over_limit, self.leaving_for, self.impossible, self.promised_s = False, "", "", None
         self.late, self.returned = IN_TIME, NONE_RETURNED
-
-    @property
-    def at(self) -> At:
-        """Its place among equals."""
-        return self.place, self.unit.key
 
     @property
     def is_waiting(self) -> bool:
@@ -182,14 +179,14 @@ class Entry:
         return self.life is Life.LEAVING
 
     @property
-    def is_aside(self) -> bool:
+    def is_on_hold(self) -> bool:
         """Is it in no turn, though nothing else is in its way?"""
         return self.is_held or self.late.is_on
 
     @property
     def is_standing(self) -> bool:
-        """Does it take part in turns?"""
-        return not (self.is_aside or self.is_over_limit or self.impossible)
+        """Does it take part in turns (rule 29.8)?"""
+        return not (self.is_on_hold or self.is_over_limit or self.impossible)
 
 
 STATE = PREFIX + "queue-state"
@@ -199,17 +196,21 @@ _LIMIT = 4096
 """Characters."""
 
 
-class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
+_WRITTEN = {"is_resumed": "is_let_go", "entitled_s": "due_s"}
+"""Keys on jobs that have another name here; those of earlier releases stay."""
+
+
+class Kept(msgspec.Struct, frozen=True, omit_defaults=True, rename=_WRITTEN):
     """The state of a unit on its job.
 
     Attributes
     ----------
     version : counts what hived has written, so that an older state tells itself whatever clocks say
-    is_let_go : hived has resumed the job, and not suspended it since
+    is_resumed : hived has resumed the job, and not suspended it since
     leaf_count : the leaf cells of the gang that was resumed
     is_borrowed : it runs as opportunistic work
     since_s : when it was resumed or suspended last
-    due_s : when the schedule of its VC alone has started it, None if it has not
+    entitled_s : when the schedule of its VC alone has started it, None if it has not
     attempts : how often it was resumed
     place : its own place in the order, None for the one that follows from its creation
     is_held : its owner or an admin said `hived hold`
@@ -221,11 +222,11 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     """
 
     version: int = 0
-    is_let_go: bool = False
+    is_resumed: bool = False
     leaf_count: int = 0
     is_borrowed: bool = False
     since_s: float = 0.0
-    due_s: float | None = None
+    entitled_s: float | None = None
     attempts: int = 0
     place: float | None = None
     is_held: bool = False
@@ -236,7 +237,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True):
     returned: Returned = NONE_RETURNED
 
     @property
-    def is_aside(self) -> bool:
+    def is_on_hold(self) -> bool:
         """Is it to be in no turn, by the word of a person?"""
         return self.is_held or self.is_suspended
 
@@ -278,7 +279,7 @@ def read_kept(annotations: Mapping[str, str], uid: str, prover: Prover) -> Kept:
         kept = _kept_decoder.decode(sealed.kept)
     except (ValueError, RecursionError):
         return Kept()
-    times = (kept.since_s, kept.due_s or 0.0, kept.place or 0.0, kept.promised_s or 0.0)
+    times = (kept.since_s, kept.entitled_s or 0.0, kept.place or 0.0, kept.promised_s or 0.0)
     numbers = (*times, kept.late.until_s, kept.late.first_s, kept.returned.until_s, kept.returned.first_s)
     return kept if all(map(math.isfinite, numbers)) else Kept()
 
@@ -311,7 +312,7 @@ class Reclaim:
 
 @dataclass(slots=True)
 class Round:
-    """The units that are due and are still to be asked for, since one had news; a turn may leave some to the next.
+    """The entitled units that are still to be asked for, since one had news; a turn may leave some to the next.
 
     `change` is the count of changes when that turn ended, `has_news`: more came since the round began.
     """
@@ -325,7 +326,7 @@ class Round:
 class Lending:
     """A walk along those that may borrow: kinds that are left out of the rest of it, units seen and closed, by queue.
 
-    A turn may leave the rest of it to the next. Units that are due come before it if there is another `change` by then.
+    A turn may leave the rest of it to the next. Entitled units come before it if there is another `change` by then.
     """
 
     change: int
@@ -365,13 +366,13 @@ class Table:
         self.own = OwnSchedule(spec)
         self.own_lines: dict[str, Line] = {}
         self.own_refusals: dict[str, OwnRefusals] = {}
-        self.ahead, self.waiting, self.aside = Line(), Line(), Line()  # aside: of those waiting, the held
+        self.early, self.waiting, self.on_hold = Line(), Line(), Line()  # aside: of those waiting, the held
         self.moved: dict[str, None] = {}  # queues whose order has changed
         self.resting: dict[str, float] = {}  # units one of whose rests ends then
-        self.ahead_refusals: dict[int, str] = {}
+        self.early_refusals: dict[int, str] = {}
         self.shape_refusals: dict[tuple[PodSpec, str | None], str] = {}  # of what borrowers ask for; None: all needs
         self.reclaim_refusals: dict[int, None] = {}
-        self.due: dict[str, str] = {}  # units that are due and have no cells, in order; and why not
+        self.entitled: dict[str, str] = {}  # units that are due and have no cells, in order; and why not
         self.owed: dict[str, int] = {}  # units that are due on borrowed cells; the change at which they were asked for
         self.claims: dict[str, Reclaim] = {}
         self.told_to_leave: list[tuple[float, str, str]] = []  # by earlier queues: when, unit, winner; some have left
@@ -402,10 +403,10 @@ class Table:
         is_there = self.entries.get(key) is entry
         is_own, is_waiting = key in self.own.runs, is_there and entry.is_waiting
         wants_own = is_there and entry.is_standing and self.has_own_schedule(entry) and not is_own
-        may_run_ahead = is_waiting and entry.is_standing and not is_own and self.may_borrow(unit)
-        wants_ahead = may_run_ahead and not entry.returned.is_on
-        lines = self.own_lines.setdefault(unit.vc, Line()), self.ahead, self.waiting, self.aside
-        wanted = wants_own, wants_ahead, is_waiting, is_waiting and entry.is_aside
+        may_run_early = is_waiting and entry.is_standing and not is_own and self.may_borrow(unit)
+        wants_early = may_run_early and not entry.returned.is_on
+        lines = self.own_lines.setdefault(unit.vc, Line()), self.early, self.waiting, self.on_hold
+        wanted = wants_own, wants_early, is_waiting, is_waiting and entry.is_on_hold
         for line, wants in zip(lines, wanted, strict=True):
             has = line.has(kind, at)
             if wants and not has:
@@ -424,13 +425,13 @@ class Table:
             self.owed.setdefault(key, -1)
         else:
             self.owed.pop(key, None)
-        is_due = is_own and is_waiting and not entry.is_leaving
-        if is_due != (key in self.due):
+        is_entitled = is_own and is_waiting and not entry.is_leaving
+        if is_entitled != (key in self.entitled):
             self.moved[unit.queue] = None
-        if is_due:
-            self.due.setdefault(key, "")
+        if is_entitled:
+            self.entitled.setdefault(key, "")
         else:
-            self.due.pop(key, None)
+            self.entitled.pop(key, None)
 
     def rests(self, entry: Entry, *, late: Late | None = None, returned: Returned | None = None) -> None:
         """A unit takes no turn, or borrows no more, until a rest is over; `settle` comes next."""
@@ -456,7 +457,7 @@ class Table:
 
     def take_out(self, entry: Entry) -> None:
         """Take a unit out of all lines before its place or kind changes; `settle` puts it back."""
-        for line in (self.own_lines.setdefault(entry.unit.vc, Line()), self.ahead, self.waiting, self.aside):
+        for line in (self.own_lines.setdefault(entry.unit.vc, Line()), self.early, self.waiting, self.on_hold):
             line.remove(entry.kind, entry.at)
         self.moved[entry.unit.queue] = None
 
@@ -466,15 +467,16 @@ class Table:
         return unit.priority >= MIN_GUARANTEED_PRIORITY and entry.kind not in self.refusals(unit.vc).never
 
     def may_borrow(self, unit: Unit) -> bool:
-        """May it run before it is due?"""
+        """May it borrow (rule 31.1)?"""
         if unit.priority < MIN_GUARANTEED_PRIORITY:
             return True
         borrows = self.rules.of(unit.queue).borrows
         return unit.is_preemptible and (self.live.ledger.borrows(unit.queue) if borrows is None else borrows)
 
-    def number(self, unit: Unit) -> int:
-        """The number of its kind, which has one more."""
-        return self.kinds.join(unit, self.rules.of(unit.queue).most_running is not None)
+    def enroll(self, entry: Entry) -> None:
+        """Set the kind of a unit, which has one more, and its order."""
+        entry.kind = self.kinds.join(entry.unit, self.rules.of(entry.unit.queue).most_running is not None)
+        entry.at = self.rules.at(entry.unit, entry.place)
 
     def borrowed_shape(self, number: int) -> tuple[PodSpec, str]:
         """The request to the live cluster if a unit of this kind borrows: equal for kinds with the same answer."""
@@ -496,7 +498,7 @@ class Table:
             refusals = self.refusals(entry.unit.vc)
             refusals.not_promised.discard(number)
             refusals.never.discard(number)
-            for known in (self._shapes, self.ahead_refusals, self.reclaim_refusals):
+            for known in (self._shapes, self.early_refusals, self.reclaim_refusals):
                 known.pop(number, None)
 
     # Use
@@ -508,10 +510,10 @@ class Table:
         total = self.empty_ledger.total() or {CELLS: float(self.own.leaf_count)}
         self.shares = Shares(total, self._guaranteed, lambda queue: self.rules.of(queue).weight, self.rules.half_life_s)
         self.kinds = Kinds()
-        for known in (self._shapes, self.ahead_refusals, self.reclaim_refusals):
+        for known in (self._shapes, self.early_refusals, self.reclaim_refusals):
             known.clear()
         for entry in self.entries.values():
-            entry.kind = self.number(entry.unit)
+            self.enroll(entry)
             if entry.life.is_live:
                 self.live.take(entry.unit)
                 if not entry.is_leaving:
@@ -522,7 +524,7 @@ class Table:
         self.own_lines.clear()
         self.lending = None
         self.forget_own_refusals()
-        self.ahead, self.waiting, self.aside = Line(), Line(), Line()
+        self.early, self.waiting, self.on_hold = Line(), Line(), Line()
         for entry in self.entries.values():
             self.settle(entry)
         self.freed()
@@ -569,7 +571,8 @@ class Table:
         for use in (self.live, *(() if entry.is_leaving else (self.shares,))):
             use.give(entry.unit)
             use.take(unit)
-        entry.unit, entry.kind = unit, self.number(unit)
+        entry.unit = unit
+        self.enroll(entry)
         self._borrowers = None
         self.settle(entry)
         self.has_news()
@@ -582,11 +585,12 @@ class Table:
         whole = entry.whole or entry.unit
         self.take_out(entry)
         self.drop(entry)
-        entry.unit, entry.kind, entry.whole = unit, self.number(unit), None if unit is whole else whole
+        entry.unit, entry.whole = unit, None if unit is whole else whole
+        self.enroll(entry)
         self.settle(entry)
 
     def upgraded(self, entry: Entry) -> None:
-        """A unit that is due has its borrowed cells for good."""
+        """An entitled unit has its borrowed cells for good."""
         assert entry.life.is_live, "it runs"
         entry.is_borrowed, self._borrowers = False, None
         self.settle(entry)
@@ -641,7 +645,7 @@ class Table:
         for vc in self.spec.virtual_clusters if has_own else ():
             self.freed_own(vc)
         self.change += 1
-        self.ahead_refusals.clear()
+        self.early_refusals.clear()
         self.shape_refusals.clear()
         self.reclaim_refusals.clear()
 
@@ -664,8 +668,8 @@ class Table:
         found = self.kinds[kind]
         return self.rules.rank(found.queue, found.spec.priority, self.own_use.ledger.share(found.queue))
 
-    def ahead_rank(self, kind: int) -> Rank:
-        """How the first unit of a kind compares with all that may borrow."""
+    def early_rank(self, kind: int) -> Rank:
+        """How the first unit of a kind compares with all that may borrow (rule 31.3)."""
         found = self.kinds[kind]
         return (self.shares.in_order(found.queue), *self.rules.rank(found.queue, found.spec.priority, 0.0))
 
@@ -676,8 +680,8 @@ class Table:
             for key in self.running:
                 entry = self.entries[key]
                 if entry.is_borrowed and not entry.is_leaving:
-                    is_due = key in self.own.runs
-                    found.setdefault(entry.unit.queue, []).append(Borrower(entry.unit, entry.start_s, is_due))
+                    is_entitled = key in self.own.runs
+                    found.setdefault(entry.unit.queue, []).append(Borrower(entry.unit, entry.start_s, is_entitled))
         return self._borrowers
 
     def all_borrowers(self) -> Iterable[Borrower]:
@@ -698,31 +702,45 @@ Place = str
 
 
 def place_for(table: Table, entry: Entry, to: Place) -> float:
-    """The number of the new place. Cost O(units). Raises UserError if the other unit does not wait in the queue.
+    """The number of the new place (rule 29.3). Cost O(units).
 
-    Units created at the same moment have one place: a unit that is moved before one of them is before all.
+    Raises UserError if the other unit does not wait, or if no place puts the unit there, by the policy of its queue.
     """
+    unit = entry.unit
     peers = sorted(
-        other.at
+        (other.at, other.place)
         for other in table.entries.values()
         if other is not entry
         and other.is_waiting
-        and other.unit.queue == entry.unit.queue
-        and other.unit.priority == entry.unit.priority
+        and (other.unit.queue, other.unit.priority) == (unit.queue, unit.priority)
     )
+    place = _place_among(peers, entry, to)
+    at, policy = table.rules.at(unit, place), table.rules.of(unit.queue).policy
+    others = [other for other, _ in peers if to in (FRONT, BACK, other[1])]
+    if any((other < at) != (to == BACK) for other in others):
+        where = f"to the {to}" if to in (FRONT, BACK) else f"before {_plain(to)}"
+        raise UserError(
+            f"{_plain(unit.key)} cannot be moved {where}: policy {policy} of queue {unit.queue} orders jobs of one "
+            "priority by more than their place"
+        )
+    return place
+
+
+def _place_among(peers: Sequence[tuple[At, float]], entry: Entry, to: Place) -> float:
+    """The place that puts a unit there where places alone count. `peers` are in order, each with its place."""
     if to == FRONT:
-        return peers[0][0] - 1.0 if peers else entry.place
+        return peers[0][1] - 1.0 if peers else entry.place
     if to == BACK:
-        return peers[-1][0] + 1.0 if peers else entry.place
-    keys = [key for _, key in peers]
+        return peers[-1][1] + 1.0 if peers else entry.place
+    keys = [key for (_, key), _ in peers]
     if to not in keys:
         raise UserError(
             f"{_plain(entry.unit.key)} cannot be moved before {_plain(to)}: expected front, back or a job of priority"
             f" {entry.unit.priority} that waits in queue {entry.unit.queue}"
         )
     index = keys.index(to)
-    after = peers[index][0]
-    before = peers[index - 1][0] if index else after - 2.0
+    after = peers[index][1]
+    before = peers[index - 1][1] if index else after - 2.0
     middle = before + (after - before) / 2
     return middle if before < middle < after else math.nextafter(after, -math.inf)
 

@@ -15,7 +15,7 @@ MOST_NAMED = 5
 class TreeUse:
     """The use of a tree by jobs and by pods of no queue; of no tree there is none.
 
-    Each question costs O(jobs x depth).
+    Each question costs O(jobs x depth), and needs no lock: jobs may change meanwhile.
     """
 
     def __init__(self, tree: QuotaTree | None, queues: QueuedJobs, now: Callable[[], float]) -> None:
@@ -61,7 +61,7 @@ def running_in(tree: QuotaTree, queues: QueuedJobs, now: float) -> list[Running]
 
 def _with_cells(queues: QueuedJobs) -> Iterator[tuple[JobRecord, Unit]]:
     """The jobs with cells, each as it counts: one that asks for more by now has the rest, if any, beyond its unit."""
-    for entry in queues.entries.values():
+    for entry in list(queues.entries.values()):
         if entry.asks is not None and entry.life.has_cells:
             yield entry, queues.running_unit(entry.key) or entry.asks
 
@@ -105,7 +105,7 @@ def _fate(policy: str, jobs: Sequence[str]) -> str:
     does = (
         "these run until they end"
         if policy == WAIT_POLICY
-        else f"by policy {policy} these are called back, if they may be"
+        else f"by policy {policy} these are suspended, if they may be"
     )
     return f"{does}: {', '.join(jobs[:MOST_NAMED])}{more}"
 

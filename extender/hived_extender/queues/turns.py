@@ -3,13 +3,13 @@
 Made anew when a term or another configuration begins, and told all jobs then, with the state that their objects have.
 Not thread-safe.
 
-Jobs that need fewer cells than they started with give the rest back at once. A pod has succeeded and is not made anew,
-a job was scaled down, or a part of it has finished. The cells of its pods are free then, or are held for pods that
-never come. Pods that still end keep theirs until they are gone. So a job gives back in steps.
+Jobs that need fewer cells than they started with give the rest back (rule 32.8): a pod has succeeded and is not made
+anew, a job was scaled down, or a part of it has finished. A job gives back in steps, as its pods end.
 """
 
 import dataclasses
 import logging
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,21 +21,25 @@ from hived.values.errors import InvariantError, UserError
 from hived.values.specs import ClusterSpec, GroupSpec
 from hived_config.rules import PodRules, Queueing
 from hived_extender.jobs.bind_info import Prover
-from hived_extender.jobs.job import Job, JobName, JobRef
+from hived_extender.jobs.job import Job, JobName, JobRef, JobState
 from hived_extender.jobs.kinds import gangs, table
 from hived_extender.jobs.kinds.gates import GATE
 from hived_extender.jobs.kinds.marks import is_marked_held
 from hived_extender.jobs.misspelt import misplaced
+from hived_extender.jobs.needs import SeenJob
 from hived_extender.jobs.quotas.backing import cells_of, virtual_cluster_of
 from hived_extender.jobs.quotas.tree import MAX_JOBS, QuotaTree
 from hived_extender.jobs.quotas.usage import EPSILON
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.clocks import FAR_S
+from hived_extender.kube.metrics import Metrics
 from hived_extender.machine.claims import Lent
 from hived_extender.machine.core import Core
 from hived_extender.machine.holds import HeldBind
+from hived_extender.machine.jobs import is_of
+from hived_extender.machine.machine import Machine
+from hived_extender.machine.pods import PodRecord
 from hived_extender.machine.quota_bound import QuotaBound
-from hived_extender.machine.service import Service
 from hived_extender.machine.stand_ins import members_of
 from hived_extender.machine.stimuli import (
     Claimed,
@@ -54,10 +58,10 @@ from hived_extender.queues.own_schedule import Learned
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
 from hived_extender.queues.publishing import Publisher, Records
 from hived_extender.queues.queued_jobs import Action, JobRecord, QueuedJobs, is_resumed_by_owner
-from hived_extender.queues.reasons import NOT_BORN_HELD, RESUMED, Impossible, NeverFits, OverQuota, Reason, sentence
+from hived_extender.queues.reasons import NOT_BORN_HELD, RESUMED, Impossible, NeverFits, OverQuota, Reason, told
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.room import Ask
-from hived_extender.queues.table import BACK, Kept, Life, read_kept
+from hived_extender.queues.table import BACK, USUAL, Kept, Life, Pace, read_kept
 from hived_extender.queues.tree_use import TreeUse
 from hived_extender.queues.units import (
     LATE,
@@ -72,7 +76,7 @@ from hived_extender.queues.units import (
     no_larger,
     unit_of,
 )
-from hived_extender.queues.watched import NOT_UNDERSTOOD, QueueObjects, Seen, WatchedClasses
+from hived_extender.queues.watched import NOT_UNDERSTOOD, QueueObjects, WatchedClasses
 
 
 class KnownQueues:
@@ -120,16 +124,25 @@ log = logging.getLogger(__name__)
 class Suspending:
     """Suspends jobs: notes it, announces it, has their pods wait, and gives back what is held for them."""
 
-    def __init__(self, service: Service, queues: QueuedJobs, events: JobEvents, now: Callable[[], float]) -> None:
-        self._service, self._queues, self._events, self._now = service, queues, events, now
+    def __init__(self, machine: Machine, queues: QueuedJobs, shared: "Shared") -> None:
+        self._machine, self._queues, self._metrics = machine, queues, shared.metrics
+        self._events, self._now = shared.events, shared.now
 
     def reclaim(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
-        """As `suspend`; it counts as a reclaim."""
-        self._service.metrics.queue_reclaimed.labels(self._queues.queue_of(key)).inc()
+        """As `preempt`; it counts as a reclaim."""
+        self._metrics.queue_reclaimed.labels(self._queues.queue_of(key)).inc()
+        self.preempt(key, winner, loses_turn=loses_turn)
+
+    def preempt(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
+        """As `suspend`; its pods count as preempted."""
+        self.put(JobsBarred(reclaimed=self._queues.entries[key].job.ref))
         self.suspend(key, winner, loses_turn=loses_turn)
 
     def suspend(self, key: str, winner: str, *, loses_turn: bool = False) -> None:
         """A job gives its cells back: its pods are to end, and new ones get none."""
+        entry, other = self._queues.entries[key], self._queues.entries.get(winner)
+        priority = None if other is None or other.asks is None else other.asks.spec.priority
+        self._events.lost(entry.job.ref, winner, priority, self._now(), is_borrowed=entry.kept.is_borrowed)
         self._queues.suspend(key, winner, self._now())
         if loses_turn:
             self._queues.lost_turn(key)
@@ -155,8 +168,7 @@ class Suspending:
     def requeue_gone(self) -> None:
         """Jobs wait again once their pods are gone, and these are evicted where nothing else makes them leave."""
         for entry, has_failed in self._queues.still_leaving(self._now()):
-            with self._service.runner.look() as machine:
-                pods = [one for one in machine.cache.jobs.pods_of(entry.job.ref) if one.state.is_placed]
+            pods = [one for one in self._machine.cache.jobs.pods_of(entry.job.ref) if one.state.is_placed]
             left = [one.request for one in pods if one.request is not None and not one.seen.is_leaving]
             if has_failed and left and entry.job.comes_back:
                 groups = dict.fromkeys(request.spec.group.name for request in left)
@@ -165,7 +177,7 @@ class Suspending:
                 self._queues.requeue(entry.key, self._now())
 
     def bar(self, job: JobRef) -> None:
-        """Have the pods of a job wait until its turn: its owner may have let it go."""
+        """Have the pods of a job wait until its turn (rule 32.10): its owner may have resumed it."""
         entry = self._queues.entries.get(job.key)
         if entry is None or entry.life.has_cells or entry.asks is None:
             self.put(JobsBarred(freed=(job.job_name,)))
@@ -173,9 +185,9 @@ class Suspending:
             self.put(JobsBarred({job.job_name: entry.asks.queue}))
 
     def put(self, stimulus: Stimulus) -> None:
-        """Tell the service, which may take no part in it just now."""
+        """Tell the machine, which may take no part in it just now."""
         try:
-            self._service.runner.handle(stimulus)
+            self._machine.ask(stimulus)
         except UserError as error:
             log.info("the service does not take part", extra={"fields": {"cause": error.message}})
 
@@ -183,8 +195,8 @@ class Suspending:
 class Shrinking:
     """Has jobs that need fewer cells than they started with give the rest back."""
 
-    def __init__(self, service: Service, queues: QueuedJobs, room: LiveRoom) -> None:
-        self._service, self._queues, self._room = service, queues, room
+    def __init__(self, machine: Machine, queues: QueuedJobs, room: LiveRoom) -> None:
+        self._machine, self._queues, self._room = machine, queues, room
         self._smaller: dict[str, None] = {}  # jobs with cells that need less than they have
 
     def seen(self, key: str) -> None:
@@ -215,8 +227,7 @@ class Shrinking:
 
     def _of_now(self, job: JobRef, had: Unit, needs: Unit) -> Unit:
         """The unit with the pods that are needed, and those that have cells still. One slot is left at least."""
-        with self._service.runner.look() as machine:
-            placed = Counter(machine.holds.placed_sizes(job))
+        placed = Counter(self._machine.holds.placed_sizes(job))
         before, needed = _sizes(had), _needed(had, needs)
         sizes = [
             size for size, count in before.items() for _ in range(min(count, max(needed[size], placed[size])))
@@ -233,10 +244,9 @@ class Shrinking:
 
     def _give_back(self, job: JobRef, unit: Unit, *, is_borrowed: bool) -> None:
         held = self._room.shrink(Ask(unit, is_borrowed))
-        with self._service.runner.look() as machine:
-            core, pods = machine.cache.core, machine.cache.jobs.pods_of(job)
-            groups = list(dict.fromkeys(one.request.spec.group.name for one in pods if one.request is not None))
-            own = () if core is None or is_borrowed else leaves_of(core.state, unit, groups, held)
+        core, pods = self._machine.cache.core, self._machine.cache.jobs.pods_of(job)
+        groups = list(dict.fromkeys(one.request.spec.group.name for one in pods if one.request is not None))
+        own = () if core is None or is_borrowed else leaves_of(core.state, unit, groups, held)
         self._queues.shrink(unit, own)
 
 
@@ -282,46 +292,53 @@ class Shared:
     learned: Learned | None = None
     outside: Mapping[str, Claimed] = field(default_factory=dict)
     classes: WatchedClasses | None = None
+    metrics: Metrics = field(default_factory=Metrics)
+    pace: Pace = USUAL
 
 
 class Turns:
     """The queues of one term. `queues`, `known`, `use` and `room` may be looked at between calls."""
 
     def __init__(
-        self, service: Service, core: Core, queueing: Queueing, tree: QuotaTree | None, shared: Shared
+        self, machine: Machine, core: Core, queueing: Queueing, tree: QuotaTree | None, shared: Shared
     ) -> None:
         """Without a `tree` each virtual cluster is a queue. Cost O(cells)."""
-        self._service, self._prover, self._now, self._events = service, shared.prover, shared.now, shared.events
-        self._classes = shared.classes
-        self.queues = QueuedJobs(core.state.spec, shared.learned, start_s=queueing.start_s)
-        self._tree, self._cluster = tree, core.state.spec
-        self.known = KnownQueues(tree, self._cluster, service.machine.interpreter.rules)
+        self._machine, self._prover, self._now, self._events = machine, shared.prover, shared.now, shared.events
+        self._classes, self._metrics = shared.classes, shared.metrics
+        self.queues = QueuedJobs(core.state.spec, shared.learned, shared.pace, start_s=queueing.start_s)
+        self._tree, self.cluster = tree, core.state.spec
+        self.known = KnownQueues(tree, self.cluster, machine.interpreter.rules)
         self._cells = Cells(core.state.spec, len(core.state.arrays.node_leaf))
         self._new_ledger = Unlimited if tree is None else partial(TreeLedger, tree)
-        self.rules = self._configured = rules_of(queueing, tree, self._cluster)
+        self.rules = self._configured = rules_of(queueing, tree, self.cluster)
         self.queues.told_rules(self.rules, self._new_ledger)
         self.use = TreeUse(tree, self.queues, shared.now)
-        self._suspending = Suspending(service, self.queues, shared.events, shared.now)
+        self._suspending = Suspending(machine, self.queues, shared)
         self._publisher = shared.publisher
         self._records = Records(shared.publisher, () if tree is None else tree.quotas)
         self._inactive: frozenset[tuple[str, str]] = frozenset()
-        self._surroundings = Surroundings(self.queues)
+        self._surroundings = Surroundings(self.queues, core)
+        self._version = -1
+        self._to_look_at: dict[JobName, None] = {}
+        self._gone: list[JobName] = []
+        self._gated: dict[JobRef, None] = {}  # jobs with cells that may have pods at their gate
         self._lent_left = 0
         self._refs: dict[str, tuple[JobRef, Sequence[tuple[Pod, int]]]] = {}
         self._names: dict[JobName, JobRef] = {}
-        self._names_changed, self._looked = 0, (-1, 0)
+        self._names_changed = 0
         self._charged_at: object = None
-        self.room = LiveRoom(service.runner, self._refs, shared.outside)
-        self._shrinking = Shrinking(service, self.queues, self.room)
+        self.room = LiveRoom(machine, self._refs, shared.outside)
+        self._shrinking = Shrinking(machine, self.queues, self.room)
         self._asked_all_s = shared.now()
+        self.is_new = True  # has not been told of the words in Queue objects
 
     # Facts
 
     def job_seen(
-        self, name: JobName, seen: Seen | None, *, is_first: bool = False, earlier: "Turns | None" = None
+        self, name: JobName, seen: SeenJob | None, *, is_first: bool = False, earlier: Sequence["Turns"] = ()
     ) -> None:
-        """A job looks like this now; None if it is gone. `is_first`: it was there when these turns began, after those
-        of an `earlier` term.
+        """A job looks like this now; None if it is gone. `is_first`: it was there when these turns began, after
+        `earlier` ones, the latest first.
 
         A mistake of ours in taking it in is its own trouble, and stops no other's turn.
         """
@@ -338,33 +355,36 @@ class Turns:
             log.exception("a job cannot be queued", extra={"fields": {"job": str(seen.job.ref)}})
             self._take_in(name, replace(seen, need=None, problem=NOT_UNDERSTOOD), earlier, is_first=is_first)
 
-    def _take_in(self, name: JobName, seen: Seen, earlier: "Turns | None", *, is_first: bool) -> None:
+    def _take_in(self, name: JobName, seen: SeenJob, earlier: Sequence["Turns"], *, is_first: bool) -> None:
         now, entry = self._now(), self.queues.entries.get(seen.job.ref.key)
         is_ours = seen.need is not None or bool(seen.problem)
         if not is_ours and name not in self._names and not is_marked_held(seen.job.annotations):
             return
         job = _of_the_past(seen.job, now if entry is None else entry.job.created_s, now)
         self._names_changed += name not in self._names
-        self._names[name] = job.ref
-        unit, problem, is_too_large = None, seen.problem.removeprefix(f"{job.ref}: "), False
+        self._names[name], self._to_look_at[name] = job.ref, None
+        unit, problem, too_large_for = None, seen.problem.removeprefix(f"{job.ref}: "), ""
         if seen.need is not None:
             self._refs[job.ref.key] = job.ref, seen.need.pods
             try:
                 preempts = self._classes is None or self._classes.preempts(pod for pod, _ in seen.need.pods)
                 unit = unit_of(job, seen.need, self._cells, self._tree, preempts=preempts)
             except UserError as error:
-                problem, is_too_large = error.message, isinstance(error, TooLargeError)
+                problem, too_large_for = error.message, error.queue if isinstance(error, TooLargeError) else ""
         was = None if entry is None else entry.asks
         is_new, had_cells = entry is None or entry.asks is None, entry is not None and entry.life.has_cells
         has_cells = (is_new or (entry is not None and entry.life is Life.LEAVING)) and self._has_cells(job.ref)
         newest = self._kept(job, entry, earlier)
-        if unit is not None and unit.minimum is not None and newest.is_let_go and newest.leaf_count:
+        if unit is not None and unit.minimum is not None and newest.is_resumed and newest.leaf_count:
             unit, job = no_larger(unit, newest.leaf_count), replace(job, grows=True)
         is_resumed = entry is not None and is_resumed_by_owner(entry, job, newest)
-        self.queues.job_seen(job, unit, newest, now, problem, has_cells=has_cells, is_first=is_first)
+        # One that is in no queue is resumed once nothing is in its way.
+        why = seen.wait.sentence if unit is None and not problem and seen.wait is not None else problem
+        self.queues.job_seen(job, unit, newest, now, why, has_cells=has_cells, is_first=is_first)
+        self.queues.wait(job.ref.key, seen.wait)
         entry = self.queues.entries.get(job.ref.key)  # none for a job that is over
         if entry is not None:
-            entry.spec, entry.is_too_large = (None if seen.need is None else seen.need.spec), is_too_large
+            entry.spec, entry.too_large_for = (None if seen.need is None else seen.need.spec), too_large_for
         self._suspending.bar(job.ref)
         self._shrinking.seen(job.ref.key)
         if had_cells and seen.need is None and not seen.problem:
@@ -394,37 +414,74 @@ class Turns:
         """A call on a job was made, or refused."""
         self.queues.wrote(action, error, self._now())
 
+    def pods_changed(self, jobs: Iterable[JobName]) -> bool:
+        """Pods of these jobs came, went, or have other cells; True if one of them is known here."""
+        known = [job for job in jobs if job in self._names]
+        self._to_look_at |= dict.fromkeys(known)
+        return bool(known)
+
+    @property
+    def has_other_version(self) -> bool:
+        """True if the core has changed since the last `follow_pods`."""
+        core = self._machine.cache.core
+        return core is not None and core.version != self._version
+
     def follow_pods(self) -> None:
-        """See how far the pods of jobs with cells have come, and what goes on beside the queues. Cost O(groups)."""
-        states: Mapping[str, HoldState] = self._service.runner.handle(HoldsLookedAt())
-        for key, winner in self.queues.progressed(states, self._now()).items():
+        """See how far the pods of jobs with cells have come, and what goes on beside the queues.
+
+        Cost O(nodes + groups of no queue + pods of jobs that have changed).
+        """
+        core, jobs, now = self._machine.cache.core, self._machine.cache.jobs, self._now()
+        changed, self._to_look_at = [self._names[one] for one in self._to_look_at if one in self._names], {}
+        keys = dict.fromkeys((*(job.key for job in changed), *self.queues.overdue(now)))
+        states: Mapping[str, HoldState] = self._machine.ask(HoldsLookedAt(tuple(keys)))
+        for name, victims in jobs.take_preempted().items():
+            if (job := self._names.get(name)) is not None and (winner := self._winner_over(job, victims)):
+                self.reclaim_for(job.key, winner)
+        for key, winner in self.queues.progressed(states, now).items():
             self._suspending.lose_cells(key, winner)
-        with self._service.runner.look() as machine:
-            core, jobs = machine.cache.core, machine.cache.jobs
-            lent_left = machine.cache.nodes.residents.lent_left
-            with_pods = [self._names[name] for name in jobs.with_pods() if name in self._names]
-            charged = self._other_use(machine.holds.quotas, core)
-            found, looked = None, (0 if core is None else core.version, self._names_changed)
-            if core is not None and self._looked != looked:
-                self._looked = looked
-                sizes = ((jobs.pods_of(job), self.queues.leaf_count_of(job.key)) for job in with_pods)
-                found = self._surroundings.look(core, {name for each in sizes for name in groups_within(*each)})
-            gated = [
-                job.key
-                for job in with_pods
-                if (job.job_name.group, job.kind) in GATED and any(GATE in one.seen.gates for one in jobs.pods_of(job))
-            ]
-        for key in gated:
-            self.queues.pods_are_gated(key)
+        self._gated |= {job: None for job in changed if (job.job_name.group, job.kind) in GATED}
+        for job in list(self._gated):
+            entry = self.queues.entries.get(job.key)
+            has_cells = entry is not None and entry.life.has_cells
+            if has_cells and any(GATE in one.seen.gates for one in jobs.pods_of(job)):
+                self.queues.pods_are_gated(job.key)
+            else:
+                del self._gated[job]
         self._shrinking.look()
-        if charged is not None:
+        if (charged := self._other_use(self._machine.holds.quotas, core)) is not None:
             self.queues.told_others(charged)
-        if found is not None:
-            self._surroundings.tell(found)
+        if core is not None:
+            self._version = core.version
+            leaves = {job: self.queues.leaf_count_of(job.key) for job in changed}
+            queued = {job.job_name: groups_within(jobs.pods_of(job), count) for job, count in leaves.items()}
+            found = self._surroundings.look(core, {name: set[str]() for name in self._gone} | queued)
+            self._gone = []
+            if found is not None:
+                self._surroundings.tell(found)
+        lent_left = self._machine.cache.nodes.residents.lent_left
         if self._lent_left != lent_left:
             self._lent_left = lent_left
             self.queues.room_made(has_own=True)
         self._suspending.requeue_gone()
+
+    def _winner_over(self, job: JobRef, victims: Mapping[PodRecord, str]) -> str:
+        """The first winner of cells that a queue gave to a job; "" if its victims stay, or are beyond its size.
+
+        A victim that is gone counts if the job lacks pods now.
+        """
+        pods, count = self._machine.cache.jobs.pods_of(job), self.queues.leaf_count_of(job.key)
+        counted = groups_within(pods, count)
+        left = [one.request.spec.leaf_cell_count for one in pods if one.is_in_core and one.request is not None]
+        lacks_pods, must_leave = sum(left) < count, self._machine.preemptions.must_leave
+        for victim, winner in victims.items():
+            if not victim.is_in_core or victim.request is None:
+                is_lost = lacks_pods and is_of(victim, job)
+            else:
+                is_lost = victim.request.spec.group.name in counted and must_leave(victim)
+            if is_lost:
+                return winner
+        return ""
 
     def _other_use(self, quotas: QuotaBound, core: Core | None) -> tuple[OtherUse, ...] | None:
         """The use of quotas by all pods beyond the requests of units with cells; None if nothing has changed."""
@@ -455,15 +512,24 @@ class Turns:
         changed = before ^ self._inactive
         for entry in self.queues.entries.values() if changed else ():
             if unit_key(entry.job.ref) in changed:
-                self.queues.held(entry.key, entry.kept.is_aside or self.is_inactive(entry.job.ref))
+                self.queues.held(entry.key, entry.may_not_start or self.is_inactive(entry.job.ref))
 
     def leave_off(self, goes_on: "Turns | None" = None) -> None:
-        """Drop what is held for jobs, and let their pods be placed, but for jobs of the turns that go on."""
+        """Drop what is held for jobs, and let their pods be placed, but for jobs of the turns that go on.
+
+        These keep the cells of jobs that have some there, too, or are in no queue any more. Cost O(jobs).
+        """
+        if (core := self._machine.cache.core) is not None:
+            self._surroundings.leave(core)
         others = {} if goes_on is None else goes_on.queues.entries
-        for name, job in self._names.items():
-            if job.key not in others:
-                self._suspending.put(JobsBarred(freed=(name,)))
-                self._suspending.put(HoldDropped(job.key))
+        gone = (name for name, job in self._names.items() if job.key not in others)
+        self._suspending.put(JobsBarred(freed=tuple(gone)))
+        if goes_on is None:
+            self._machine.cache.jobs.take_preempted()
+        for key in self._machine.holds.states(job.key for job in self._names.values()):
+            now = others.get(key)
+            if now is None or (now.asks is not None and not now.life.has_cells):
+                self._suspending.put(HoldDropped(key))
 
     # Questions
 
@@ -484,9 +550,10 @@ class Turns:
         for order in self.queues.turn(now, self.room):
             match order:
                 case Start(key=key, is_borrowed=is_borrowed):
-                    self._service.metrics.queue_admitted.labels(self.queues.queue_of(key)).inc()
+                    self._metrics.queue_admitted.labels(self.queues.queue_of(key)).inc()
                     self.queues.resume(key, now, is_borrowed=is_borrowed)
                     job = self.queues.entries[key].job.ref
+                    self._to_look_at[job.job_name] = None
                     self._events.dequeued(job, self.queues.queue_of(key), now, is_borrowed=is_borrowed)
                 case Upgrade(key=key):
                     self.queues.own(key)
@@ -501,26 +568,36 @@ class Turns:
         return self.room.lent(self.queues.lent(self._now()))
 
     def reclaim_for(self, key: str, winner: str) -> None:
-        """A job on borrowed cells leaves for guaranteed work of no queue."""
+        """A job leaves for guaranteed work of no queue (rule 32.14). Its turn is over if its cells are not borrowed."""
         entry = self.queues.entries.get(key)
-        if entry is not None and entry.life.has_cells:
+        if entry is None or not entry.life.has_cells or not entry.job.comes_back:
+            return
+        if entry.kept.is_borrowed:
             self._suspending.reclaim(key, winner)
+        else:
+            self._suspending.preempt(key, winner, loses_turn=True)
 
     def take_actions(self, limit: int) -> list[Action]:
-        """The calls on jobs that are due."""
+        """The next calls on jobs."""
         return self.queues.take_actions(self._now(), limit)
 
-    def record(self) -> None:
-        """Have objects say what is so now, and the first job of each queue that a quota is in its way."""
-        self._records.update(self.queues)
+    def record(self, limit: int = sys.maxsize) -> bool:
+        """Have the objects of so many jobs say what is so now; True if others are left.
+
+        Then the first job of each queue is told that a quota is in its way.
+        """
+        if self._records.update(self.queues, limit):
+            return True
         now = self._now()
         for key in self._records.heads.values():
             reason = _say_if_never(self.queues, self._events, self.queues.entries[key], now)
             if isinstance(reason, OverQuota):
                 self._events.insufficient(self.queues.entries[key].job.ref, reason.text, now)
+        return False
 
     def _job_gone(self, name: JobName, job: JobRef, now: float) -> None:
         self._names.pop(name, None)
+        self._gone.append(name)
         self._names_changed += 1
         self._events.gone(job.key)
         self._suspending.put(JobsBarred(freed=(name,)))  # a later job of the name may be in no queue
@@ -528,22 +605,25 @@ class Turns:
         self.queues.job_gone(job, now)
         self._suspending.put(HoldDropped(job.key))
 
-    def _kept(self, job: Job, entry: JobRecord | None, earlier: "Turns | None") -> Kept:
+    def _kept(self, job: Job, entry: JobRecord | None, earlier: Sequence["Turns"]) -> Kept:
         """The state that is kept on a job. Its owner may write an older one again, which an earlier term knows better.
 
         That of a gang was on its pods, which are gone once it is suspended.
         """
         found = read_kept(job.annotations, job.ref.uid, self._prover)
-        if entry is None and earlier is not None:
-            entry = earlier.queues.entries.get(job.ref.key)
+        if entry is None and earlier:
+            known = (each.queues.entries.get(job.ref.key) for each in earlier)
+            entry = next((each for each in known if each is not None), None)
+            if entry is not None and entry.kept.version > found.version and job.state is JobState.HELD:
+                return replace(entry.kept, is_resumed=False)  # not its owner: it is yet to be resumed
         elif entry is None or job.ref.kind != gangs.KIND or entry.life.has_cells:
             return found
         return found if entry is None else max(found, entry.kept, key=lambda one: one.version)
 
     def _hold_again(self, entry: JobRecord, unit: Unit, *, has_cells: bool) -> None:
-        """Pods of a job that an earlier term resumed run at the priority of then, and those to come get cells."""
+        """Hold cells again for a job that an earlier term resumed (rule 32.11), at the priority of then."""
         found = None
-        if entry.life.has_cells and entry.kept.is_let_go:
+        if entry.life.has_cells and entry.kept.is_resumed:
             if has_cells:
                 self._see_whose(entry)
             found = self.room.hold_again(Ask(unit, entry.kept.is_borrowed, self.queues.own_cells(unit.key)))
@@ -555,23 +635,22 @@ class Turns:
                 return
         elif entry.life is not Life.LEAVING:
             return
-        with self._service.runner.look() as machine:
-            core, requests = machine.cache.core, [one.request for one in machine.cache.jobs.pods_of(entry.job.ref)]
-            groups = list(dict.fromkeys(each.spec.group.name for each in requests if each is not None))
-            held = found.virtual if isinstance(found, HeldBind) else ()
-            if core is not None:
-                is_leaving = entry.life is Life.LEAVING
-                self.queues.runs_on(unit.key, leaves_of(core.state, unit, groups, held, is_leaving=is_leaving))
+        core, cache = self._machine.cache.core, self._machine.cache
+        requests = [one.request for one in cache.jobs.pods_of(entry.job.ref)]
+        groups = list(dict.fromkeys(each.spec.group.name for each in requests if each is not None))
+        held = found.virtual if isinstance(found, HeldBind) else ()
+        if core is not None:
+            is_leaving = entry.life is Life.LEAVING
+            self.queues.runs_on(unit.key, leaves_of(core.state, unit, groups, held, is_leaving=is_leaving))
 
     def _see_whose(self, entry: JobRecord) -> None:
         """A crash may have been between an upgrade's writes onto the pods and the one onto the job: the pods say it."""
-        is_lent: bool | None = self._service.runner.handle(LentAsked(entry.job.ref))
+        is_lent: bool | None = self._machine.ask(LentAsked(entry.job.ref))
         if is_lent is not None and is_lent != entry.kept.is_borrowed:
             self.queues.correct_borrowed(entry.key, is_borrowed=is_lent)
 
     def _has_cells(self, job: JobRef) -> bool:
-        with self._service.runner.look() as machine:
-            return any(record.state.is_placed for record in machine.cache.jobs.pods_of(job))
+        return any(record.state.is_placed for record in self._machine.cache.jobs.pods_of(job))
 
 
 def _beyond(amounts: Mapping[str, float], request: Mapping[str, float]) -> dict[str, float]:
@@ -584,7 +663,7 @@ def _say_if_never(queues: QueuedJobs, events: JobEvents, entry: JobRecord, now: 
     """Tell the owner of a job that waits if it can never start; returns why it does not start now."""
     reason = queues.refusal(entry.key)
     if isinstance(reason, NeverFits | Impossible):
-        events.refused(entry.job.ref, sentence(reason, str), now)
+        events.refused(entry.job.ref, told(reason, str).sentence, now)
     return reason
 
 

@@ -1,8 +1,7 @@
 """A unit is one job in a queue, as plain values: all that order, shares and placement need to know of it.
 
-A unit may start with fewer pods than it has: the largest set of them that fits. Of sets of one size that with the
-earlier pods is chosen, as for gangs of no queue. A set is a number for each kind of pods. The search asks first how
-many of the smallest pods fit, then for an older set of as many.
+A unit may start with fewer pods than it has (rule 32.4). A set is a number for each kind of pods. The search asks first
+how many of the smallest pods fit, then for an older set of as many.
 """
 
 import dataclasses
@@ -25,7 +24,7 @@ from hived_extender.kube_rules.demands import DemandsReader
 from hived_extender.machine.certificates import size_from
 from hived_extender.machine.stand_ins import members_of
 
-GROWN = "others until it is its turn, as it asks for more than it was let go with"
+GROWN = "others until its turn, as it asks for more than it was resumed with"
 LATE = "others for now, as not all of its pods had a node in time"
 """Words in place of the job that gets the cells."""
 
@@ -36,13 +35,13 @@ class Unit(msgspec.Struct, frozen=True):
     Attributes
     ----------
     key : unique for all time, "Kind/namespace/name/uid"
-    queue : full name of the leaf of the quota tree, such as "root/team/a"; the virtual cluster where there is no tree
+    queue : as rule 29.1 has it, a leaf by its full name, such as "root/team/a"
     spec : the whole gang as one affinity group: virtual cluster, priority, members, cells. Its group name is the key
     created_s : seconds since 1970; its place among equals, which it keeps when it comes back
     namespace : of the job
     user : the owner, for limits per user; "" if unknown
     request : amounts by resource, in the resource's base unit, as the quota tree counts them
-    is_preemptible : may it run ahead, on borrowed cells that are taken back
+    is_preemptible : may it borrow cells, which may be reclaimed
     limit_s : how long a run lasts at the most, as declared; None if unknown
     may_take_time : has it pods without cells, which may come long before those with cells?
     minimum : with which pods it may start, None for all
@@ -68,7 +67,7 @@ class Unit(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> tuple[str, str, str]:
-        """Its user as limits count: in one queue and one namespace, as the name is the word of the job's author."""
+        """Its user as limits count (rule 29.6), since the name is the word of the job's author."""
         return self.queue, self.namespace, self.user
 
     @property
@@ -147,7 +146,7 @@ class Evict(msgspec.Struct, frozen=True):
 
 
 class Upgrade(msgspec.Struct, frozen=True):
-    """This unit ran on borrowed cells, and is due: they are its own cells, guaranteed ones, from now on."""
+    """This unit borrowed its cells, and is entitled now: they are its own cells, guaranteed ones, from now on."""
 
     key: str
 
@@ -251,15 +250,20 @@ def _oldest(kinds: Sequence[PodKind], count: int) -> Iterator[tuple[int, ...]]:
 
 
 class TooLargeError(UserError):
-    """A job asks for more than the cluster has."""
+    """A job asks for more than there is in all, for which no turn in its `queue` helps."""
+
+    def __init__(self, message: str, queue: str) -> None:
+        super().__init__(message)
+        self.queue = queue
 
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """A cluster, and how many leaf cells it has."""
+    """A cluster, and how many leaf cells a job may have, of what `has` them."""
 
     spec: ClusterSpec
     leaf_count: int
+    has: str = "the cluster has"
 
 
 def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None, *, preempts: bool = True) -> Unit:
@@ -285,9 +289,13 @@ def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None, *, preem
     )  # fmt: skip
     least = smallest(unit).leaf_count
     if least > cells.leaf_count:
+        is_batch = (job.ref.api_version, job.ref.kind) == ("batch/v1", "Job")
+        at_once = cells.leaf_count // need.spec.leaf_cell_count if is_batch else 0
+        remedy = f" at once: spec.parallelism: {at_once}, or hived submit --array N%{at_once}" if at_once else ""
         raise TooLargeError(
-            f"it asks for {least} leaf cells{_sized_by(need, cells.spec) or ', such as GPUs'}, and the cluster has "
-            f"{cells.leaf_count}: it can never run; ask for fewer"
+            f"it asks for {least} leaf cells{_sized_by(need, cells.spec) or ', such as GPUs'}, and {cells.has} "
+            f"{cells.leaf_count}: it can never run; ask for fewer{remedy}",
+            queue,
         )
     return unit
 

@@ -1,6 +1,6 @@
 """Objects as the watches report them, as values: jobs, gangs of pods, the quota tree, Queue objects, PriorityClasses.
 
-A job is read on the thread of its watch, so that the controller never parses. Objects are not kept: 50,000 of them
+A job is read on the thread of its watch, so that the machine never parses. Objects are not kept: 50,000 of them
 would take hundreds of megabytes. Jobs that another job made have no turn of their own. Where the pods of a job stand in
 an object that its controller makes, the job is read anew with that. A JobSet is read anew when a Job that it has made
 needs fewer pods than before: so the documents of running ones are kept.
@@ -13,6 +13,7 @@ changes nothing.
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -20,19 +21,23 @@ import msgspec
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
-from hived_extender.jobs.job import Document, Job, JobName, JobState
+from hived_extender.api.names import spoken
+from hived_extender.jobs.job import Document, Job, JobName, JobRef, JobState
 from hived_extender.jobs.kinds import gangs, table
 from hived_extender.jobs.kinds.batch import JOB
 from hived_extender.jobs.kinds.jobset import JOB_SET, Child, child_of
 from hived_extender.jobs.kinds.kind import Kind
 from hived_extender.jobs.kinds.table import names_another
-from hived_extender.jobs.needs import Need
+from hived_extender.jobs.needs import JobEnd, Need, SeenJob, scheduler_of
+from hived_extender.jobs.outcomes import held_since, job_end_of
 from hived_extender.jobs.quotas.tree import NAMESPACE, QuotaTree, misspelt_in, names_of, read_tree
+from hived_extender.jobs.starts import is_timed
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.answers import is_older
+from hived_extender.kube.clocks import wall_s
 from hived_extender.kube.watch import Object, ObjectKind
 from hived_extender.machine.pods import NEVER
-from hived_extender.queues.policies import Policy, Rules, policy_named
+from hived_extender.queues.policies import EXPECTED, Policy, Rules, find_policy
 from hived_extender.queues.records import MAX_DEPTH, QUEUE_NAMESPACE, queue_name
 
 CLASSES = ObjectKind("scheduling.k8s.io", "priorityclasses", ("v1",))
@@ -51,7 +56,7 @@ class WatchedClasses:
         self._has_changed = False
 
     def preempts(self, pods: Iterable[Pod]) -> bool:
-        """May others leave for a job of these pods? Not if one of them says so, or its class."""
+        """May others leave for a job of these pods (rules 27.7, 30.4)? Not if one of them says so, or its class."""
         never = self._never
         unnamed = any(never.values())
         for spec in [pod.spec for pod in pods if pod.spec is not None]:
@@ -109,43 +114,50 @@ def _is_default(item: Object) -> bool:
 log = logging.getLogger(__name__)
 
 
+MOST_OVER = 10_000
+"""Ends of jobs that are kept, the latest ones."""
+
 NOT_UNDERSTOOD = "hived has failed to read it, and its log says how: please tell the maintainers"
 """Why a job is in no queue that shows a mistake of ours. It is that job's trouble alone."""
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """A job as it was seen last. `need` is None if it is not for us to queue, or, as `problem` says, cannot be."""
-
-    job: Job
-    need: Need | None
-    problem: str = ""
+MOST_ENDS = 4096
+"""Jobs that have ended and are remembered for those who look now and then."""
 
 
 class WatchedJobs:
-    """Jobs as values. Every method may be called from any thread.
+    """Jobs as values. Every method may be called from any thread. `queue_of` takes no lock.
 
-    `read_need` gives the needs of a job, None if it is not ours; it raises UserError. `wake` is called after each fact,
-    `made` at once with a job and the one that made it, None if it is gone: its pods come in the next moment. A job has
-    made itself if only the labels of its pods name another one.
+    `read_need` gives the needs of a job, None if it is not ours; it raises UserError. `tell` is called with each job
+    that has changed, or is gone. `made` is called at once with a job and the one that made it, None if it is gone: its
+    pods come in the next moment. A job has made itself if only the labels of its pods name another one.
     """
 
     def __init__(
         self,
         read_need: Callable[[Job], Need | None],
-        wake: Callable[[], None],
+        tell: Callable[[JobName], None],
         made: Callable[[JobName, JobName | None], None],
+        has_our_pods: Callable[[Job], bool] = lambda job: False,
+        queue_of: Callable[[JobRef], str] = lambda job: "",
+        now_s: Callable[[], float] = wall_s,
+        serves: Callable[[str], bool] = lambda scheduler: False,
     ) -> None:
+        """`serves` tells whether a schedulerName is one of ours."""
         self._read_need = read_need
-        self._wake = wake
-        self._made_by = made
+        self._tell = tell
+        self._made_by, self._has_our_pods, self._serves = made, has_our_pods, serves
         self._lock = threading.Lock()
-        self._jobs: dict[JobName, Seen] = {}
+        self._jobs: dict[JobName, SeenJob] = {}
         self._managers: dict[JobName, JobName] = {}
         self._made: dict[JobName, Job] = {}  # jobs whose roles others need
-        self._news: dict[JobName, None] = {}
         self._sets_lock = threading.RLock()  # the older reading of a JobSet is never kept last
         self._sets: dict[JobName, Object] = {}  # those that run
         self._children: dict[JobName, dict[JobName, Child]] = {}  # by JobSet
+        self._queue_of, self._now_s = queue_of, now_s
+        self._ends: deque[JobEnd] = deque(maxlen=MOST_ENDS)
+        self._end_count = 0
+        self._over: dict[tuple[JobName, str], JobState] = {}  # how jobs have ended, by uid too
 
     # Told by the watches
 
@@ -179,25 +191,29 @@ class WatchedJobs:
     def keep(self, name: JobName, job: Job) -> None:
         """A job was read. A gang of plain pods has no object, and is read by `gangs`."""
         maker = job.manager or (name if names_another(job) else None)
+        self.keep_end(job)
         with self._lock:
             is_new = maker is not None and self._managers.get(name) != maker
             self._managers.pop(name, None)
             if maker is not None:
                 self._managers[name] = maker
-            if job.manager is not None and self._jobs.pop(name, None) is not None:
-                self._news[name] = None
+            was_known = job.manager is not None and self._jobs.pop(name, None) is not None
         if is_new:
             self._made_by(name, maker)
+        if was_known:
+            self._tell(name)
         if job.manager is not None:
             return
         seen = self._judged(job)
         with self._lock:
             before = self._jobs.get(name)
-            if before != seen:
-                self._jobs[name] = seen
-                self._news[name] = None
+            self._jobs[name] = seen
+            if before is not None and before.job.ref.uid != job.ref.uid:
+                self._has_ended(before)
+            elif before is not None and job.state.is_over and not before.job.state.is_over:
+                self._has_ended(seen)
         if before != seen:
-            self._wake()
+            self._tell(name)
 
     def forget(self, name: JobName) -> None:
         """A job is not there any more."""
@@ -210,37 +226,73 @@ class WatchedJobs:
         with self._lock:
             maker = self._managers.pop(name, None)
             self._made.pop(name, None)
-            was_known = self._jobs.pop(name, None) is not None
-            if was_known:
-                self._news[name] = None
+            seen = self._jobs.pop(name, None)
+            if seen is not None and not seen.job.state.is_over:
+                self._has_ended(seen)
         if maker is not None:
             self._made_by(name, None)
-        if was_known:
-            self._wake()
+        if seen is not None:
+            self._tell(name)
 
-    # Taken by the controller
+    def keep_end(self, job: Job) -> None:
+        """Keep how a job ended: others may wait for it, and it may be deleted before they are looked at."""
+        if job.state.is_over:
+            with self._lock:
+                self._over[job.ref.job_name, job.ref.uid] = job.state
+                if len(self._over) > MOST_OVER:
+                    del self._over[next(iter(self._over))]
 
-    def take_news(self) -> dict[JobName, Seen | None]:
-        """The jobs that have changed since the last call, None for one that is gone, in the order of their news."""
+    # Read by the queues
+
+    def find(self, name: JobName) -> SeenJob | None:
+        """A job as it was seen last; None if it is gone."""
+        return self._jobs.get(name)
+
+    def job_of(self, name: JobName) -> Job | None:
+        """See `starts.Jobs`."""
+        seen = self._jobs.get(name)
+        return None if seen is None else seen.job
+
+    def maker_of(self, name: JobName) -> JobName | None:
+        """See `starts.Jobs`."""
+        return None if name in self._jobs else self._managers.get(name)
+
+    def end_of(self, name: JobName, uid: str) -> JobState | None:
+        """See `starts.Jobs`."""
+        return self._over.get((name, uid))
+
+    def timed(self) -> list[SeenJob]:
+        """All jobs whose authors say when they start. Cost O(jobs)."""
         with self._lock:
-            news, self._news = self._news, {}
-            return {name: self._jobs.get(name) for name in news}
+            return [seen for seen in self._jobs.values() if is_timed(seen.job.annotations)]
 
-    def tell_again(self) -> None:
-        """All jobs are news, as something else says other things about them."""
-        with self._lock:
-            self._news |= dict.fromkeys(self._jobs)
+    def everything(self) -> list[JobName]:
+        """All jobs, in the order in which they were seen first."""
+        return list(self._jobs)
 
-    def everything(self) -> dict[JobName, Seen]:
-        """All jobs, as they were seen last; the next news follow after them."""
+    def called(self, name: str) -> list[SeenJob]:
+        """The jobs of this full name, or `NAMESPACE/NAME`. Cost O(jobs)."""
         with self._lock:
-            self._news.clear()
-            return dict(self._jobs)
+            return [seen for seen in self._jobs.values() if name in spoken(str(seen.job.ref))[:2]]
+
+    def ours(self) -> list[SeenJob]:
+        """All jobs of which pods are ours, or will be, and those whose pods name our scheduler. Cost O(jobs)."""
+        with self._lock:
+            return [seen for seen in self._jobs.values() if seen.is_ours or seen.names_us]
+
+    def ends(self) -> list[JobEnd]:
+        """The latest jobs that have ended, or were deleted before, oldest first."""
+        with self._lock:
+            return list(self._ends)
 
     def has_problem(self, name: JobName) -> bool:
         """Is it in no queue, for something that others may put right?"""
         seen = self._jobs.get(name)
         return seen is not None and bool(seen.problem)
+
+    def _has_ended(self, seen: SeenJob) -> None:
+        self._end_count += 1
+        self._ends.append(JobEnd(self._end_count, seen, self._now_s(), self._queue_of(seen.job.ref)))
 
     def _take(self, kind: Kind, item: Object) -> JobName:
         metadata: Mapping[str, Any] = item.get("metadata") or {}
@@ -251,7 +303,7 @@ class WatchedJobs:
             return self._take_read(name, item, self._read(item))
         with self._sets_lock:
             job = self._read(item, self._children.get(name, {}).values())
-            if job is not None and job.state in (JobState.LET_GO, JobState.LEAVING):
+            if job is not None and job.state in (JobState.RESUMED, JobState.LEAVING):
                 self._sets[name] = item
             else:
                 self._sets.pop(name, None)
@@ -260,12 +312,19 @@ class WatchedJobs:
     def _take_read(self, name: JobName, item: Object, job: Job | None) -> JobName:
         metadata: Mapping[str, Any] = item.get("metadata") or {}
         if job is None or (metadata.get("deletionTimestamp") and job.manager is None):
+            if job is not None:
+                self.keep_end(job)
             self.forget(name)  # one on its way out makes no pods any more, and waits for nothing
             return name
+        if job.state.is_over:
+            end_s, reason = job_end_of(item)
+            job = replace(job, end_s=end_s, end_reason=reason)
+        elif job.state is JobState.HELD:
+            job = replace(job, held_s=held_since(item))
         with self._lock:
             made = self._made.get(job.roles_in) if job.roles_in is not None else None
         if made is not None:
-            job = replace(job, roles=made.roles, min_count=made.min_count)
+            job = replace(job, roles=made.roles, min_count=made.min_count, tally=made.tally)
         self.keep(name, job)
         if job.manager is not None and table.has_roles_elsewhere(job.manager):
             self._read_maker_again(name, job, job.manager)
@@ -296,14 +355,16 @@ class WatchedJobs:
             log.exception("a job cannot be read")
         return None
 
-    def _judged(self, job: Job) -> Seen:
+    def _judged(self, job: Job) -> SeenJob:
         try:
-            return Seen(_light(job), self._read_need(job))
+            need, scheduler = self._read_need(job), scheduler_of(job)
+            has_cells = need is None and self._has_our_pods(job)
+            return SeenJob(_light(job), need, "", has_cells, scheduler, self._serves(scheduler))
         except UserError as error:
-            return Seen(_light(job), None, error.message)
+            return SeenJob(_light(job), None, error.message)
         except Exception:
             log.exception("the needs of a job cannot be read", extra={"fields": {"job": str(job.ref)}})
-            return Seen(_light(job), None, NOT_UNDERSTOOD)
+            return SeenJob(_light(job), None, NOT_UNDERSTOOD)
 
     def _read_maker_again(self, name: JobName, job: Job, maker: JobName) -> None:
         """A job that has its pods in this object can be read now."""
@@ -311,7 +372,7 @@ class WatchedJobs:
             self._made[name] = job
             seen = self._jobs.get(maker)
         if seen is not None and seen.job.roles_in == name:
-            self.keep(maker, replace(seen.job, roles=job.roles, min_count=job.min_count))
+            self.keep(maker, replace(seen.job, roles=job.roles, min_count=job.min_count, tally=job.tally))
 
 
 def _light(job: Job) -> Job:
@@ -333,8 +394,8 @@ COMES_BACK_S = 60.0
 class WatchedGangs:
     """Gangs of plain pods, handed over like jobs. For any thread; `look` hands over to `jobs` what has changed."""
 
-    def __init__(self, jobs: WatchedJobs, wake: Callable[[], None], clock: Callable[[], float]) -> None:
-        self._jobs, self._wake, self._clock = jobs, wake, clock
+    def __init__(self, jobs: WatchedJobs, clock: Callable[[], float]) -> None:
+        self._jobs, self._clock = jobs, clock
         self._lock = threading.Lock()
         self._pods: dict[JobName, dict[str, Document]] = {}
         self._gangs: dict[str, JobName] = {}  # by the uid of the pod
@@ -375,9 +436,18 @@ class WatchedGangs:
             if not pods:
                 del self._pods[gang]
             self._changed[gang] = None
-        self._wake()
 
-    # For the controller
+    # For the queues
+
+    @property
+    def has_changed(self) -> bool:
+        """True if a gang is to be read."""
+        return bool(self._changed)
+
+    @property
+    def is_due(self) -> bool:
+        """True if `look` has something to do, now or by its clock."""
+        return bool(self._changed or self._suspended or self._pods)
 
     def suspended(self, gang: JobName) -> None:
         """The pods of a gang are being deleted, so that they come back with the gate."""
@@ -409,7 +479,6 @@ class WatchedGangs:
                 return
             self._gangs[uid], pods[uid] = gang, document
             self._changed[gang] = None
-        self._wake()
 
     def _hand_over(self, gang: JobName, pods: list[Document], *, is_awaited: bool) -> None:
         try:
@@ -588,14 +657,9 @@ class QueueObjects:
 def said_by(item: QueueItem) -> Said:
     """The words of one object. Raises UserError for words without a meaning."""
     policy = item.spec.get("queuePolicy")
-    if policy is not None and not isinstance(policy, str):
-        raise UserError(f"spec.queuePolicy: found {policy!r:.60}; expected one of hived, Priority, Block and Round")
-    try:
-        named = policy_named(policy) if policy else None
-    except UserError:
-        raise UserError(
-            f"spec.queuePolicy: found {policy!r:.60}; expected one of hived, Priority, Block and Round"
-        ) from None
+    named = find_policy(policy) if isinstance(policy, str) and policy else None
+    if named is None and policy not in (None, ""):
+        raise UserError(f"spec.queuePolicy: found {policy!r:.60}; {EXPECTED}")
     priority = item.spec.get("priority")
     priority = 0 if priority is None else priority
     if not isinstance(priority, int) or isinstance(priority, bool) or abs(priority) > MOST:

@@ -15,7 +15,7 @@ REFUSED_SHOWN = 3
 
 
 def why_not(certificate: Certificate | None, demand: Demand | None, in_force: str, pushed: str) -> str:
-    """The reason for refusing a text after another one; "" if it may come into force.
+    """The reason for refusing a text after another one (rule 33.5); "" if it may come into force.
 
     Parameters
     ----------

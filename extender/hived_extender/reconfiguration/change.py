@@ -3,8 +3,10 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from hived.cells.state import State
 from hived.values.errors import InvariantError, UserError
@@ -16,6 +18,7 @@ from hived_config.rules import names_for
 from hived_extender.api.configuration import BadCells, ConfigReport, ReportedGroups, ReportedJob
 from hived_extender.machine.core import StateInputs
 from hived_extender.machine.pods import PodState
+from hived_extender.machine.recording.record import Draft
 from hived_extender.machine.service import Service
 from hived_extender.machine.stimuli import Configured, Reconfigured, Switched
 from hived_extender.reconfiguration.judging import (
@@ -33,7 +36,6 @@ from hived_extender.reconfiguration.judging import (
     refused_by,
 )
 from hived_extender.reconfiguration.successor import Successor
-from hived_extender.recording.record import Draft
 
 LOOKED_AT_ONCE = 100
 """Waiting pods; gangs of which the plan is not known cost 0.1 ms each."""
@@ -90,6 +92,14 @@ class Disagreement(UserError):
     """Something else would become of running work than was agreed to."""
 
 
+class Switch(NamedTuple):
+    """How long requests had to wait, in seconds; whom it affected of how many groups, None if nobody had to know."""
+
+    seconds: float
+    affected: Sequence[Affected] | None
+    group_count: int
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """The effects of a change."""
 
@@ -101,6 +111,13 @@ class Outcome(msgspec.Struct, frozen=True):
     warnings: Sequence[str] = ()
     refusals: Sequence[str] = ()
     bad: Sequence[BadCells] = ()
+
+    def at(self, switch: Switch) -> "Outcome":
+        """The same as it was at the switch, where groups had come and gone since."""
+        if switch.affected is None:
+            return self
+        count = max(0, switch.group_count - len(switch.affected))
+        return replace(self, affected=switch.affected, unaffected_count=count)
 
     @property
     def locked_out(self) -> list[str]:
@@ -195,9 +212,8 @@ class Change:
             bad_nodes(self._successor.core.state),
         )
 
-    def switch(self, service: Service, agreed: Agreed | None, version: int = 0, *, may_lock_out: bool = True) -> float:
-        """Replace the state with its successor between two requests; returns how long these had to wait, in seconds.
-
+    def switch(self, service: Service, agreed: Agreed | None, version: int = 0, *, may_lock_out: bool = True) -> Switch:
+        """Replace the state with its successor between two requests.
         Raises Disagreement if running work would fare other than `agreed`, where given. So does a lock-out of
         guaranteed work that is not allowed. Raises UserError if the switch is impossible. After each of these the old
         configuration stays in force.
@@ -206,21 +222,29 @@ class Change:
         with gc_paused(), service.runner.exclusive() as machine:
             began = time.perf_counter()
             present = machine.verbs.core.state  # kept until nobody waits any more: to give it back takes milliseconds
-            self._finish(machine.terms.inputs(), present, agreed, may_lock_out)
+            affected = self._finish(machine.terms.inputs(), present, agreed, may_lock_out)
             new = self._successor
             service.runner.handle_within(Switched(self._new, new.core, new.losses, new.unaccounted, version))
-            return time.perf_counter() - began
+            return Switch(time.perf_counter() - began, affected, len(present.groups))
 
-    def _finish(self, inputs: StateInputs, present: State, agreed: Agreed | None, may_lock_out: bool) -> None:
-        """Catch up with the last differences. Raises UserError, and nothing else, to keep the present state."""
+    def _finish(
+        self, inputs: StateInputs, present: State, agreed: Agreed | None, may_lock_out: bool
+    ) -> Sequence[Affected] | None:
+        """Catch up with the last differences; returns whom they affect, None if nobody has to know.
+
+        Raises UserError, and nothing else, to keep the present state.
+        """
         try:
             self.catch_up(inputs)
-            affected = () if agreed is None and may_lock_out else self._verdicts.affected(present)
+            if agreed is None and may_lock_out:
+                return None
+            affected = self._verdicts.affected(present)
             if agreed is not None:
                 check_agreed(affected, agreed, present)
             for one in affected if not may_lock_out else ():
                 if one.is_locked_out:
                     raise Disagreement(f"group {one.name} would be {one.verdict.value} now: plan again", 409)
+            return affected
         except UserError:
             raise
         except Exception as error:
@@ -247,7 +271,7 @@ def _warn_of_names(old: Configuration, new: Configuration) -> list[str]:
 
 
 def check_agreed(affected: Sequence[Affected], agreed: Agreed, present: State) -> None:
-    """Raise Disagreement unless the groups that are still there have exactly the agreed verdicts."""
+    """Raise Disagreement unless the groups that are still there have exactly the agreed verdicts (rule 33.2)."""
     now = {one.name: one.verdict.value for one in affected if one.verdict is not Verdict.RESTORED}
     expected = {name: verdict for name, verdict in agreed.items() if verdict != Verdict.RESTORED.value}
     for name in sorted(now.keys() | expected.keys()):

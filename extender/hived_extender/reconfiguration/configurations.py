@@ -147,7 +147,7 @@ class InForce:
                 raise Refused(error.message + ": plan again", error.code, outcome.report()) from error
             try:
                 version = self.newest(stored).version
-                seconds = change.switch(self.service, agreed, version, may_lock_out=push.allow_downgrade)
+                switch = change.switch(self.service, agreed, version, may_lock_out=push.allow_downgrade)
             except NotLeadingError as error:
                 raise UserError(
                     f"version {self.newest(stored).version} is stored, and the next leader puts it in force: "
@@ -162,7 +162,8 @@ class InForce:
                     raise Refused(error.message, error.code, outcome.report()) from error
                 raise
             self.seen = committed
-            self._switched(configuration, self.newest(committed.stored), seconds)
+            self._switched(configuration, self.newest(committed.stored), switch.seconds)
+            outcome = outcome.at(switch)
             tell_affected(self.service, outcome.affected)
         return self.version, outcome.report()
 
@@ -180,7 +181,7 @@ class InForce:
             raise Refused(reason, REFUSED)
 
     def _judge(self, push: ConfigPushArgs, agreed: Agreed | None, outcome: Outcome, present: State) -> None:
-        """Raise Refused if the change must not happen."""
+        """Raise Refused if the change must not happen (rules 33.1, 33.2)."""
         if outcome.refusals:
             raise Refused("; ".join(outcome.refusals), REFUSED, outcome.report())
         if outcome.locked_out and not push.allow_downgrade:
@@ -206,7 +207,7 @@ class InForce:
         return stored.newest or self.version
 
     def _take_back(self, committed: Snapshot, before: Stored, reason: Exception) -> None:
-        """Withdraw the commit. If it stays, raises UserError (503), which says that it may be in force soon."""
+        """Withdraw the commit (rule 33.3). If it stays, raises UserError (503): it may be in force soon."""
         try:
             self._withdraw(committed, before)
         except UserError as error:
@@ -290,13 +291,13 @@ class InForce:
         with self.change(configuration, version.text) as change:
             try:
                 change.catch_up_with(self.service)
-                seconds = change.switch(self.service, None, version.version)
+                switch = change.switch(self.service, None, version.version)
             except NotLeadingError:
                 return False
             except UserError as error:
                 self._failed(f"version {version.version} is stored, but cannot be put in force: {error.message}")
                 return False
-            self._switched(configuration, version, seconds)
+            self._switched(configuration, version, switch.seconds)
         return True
 
     def _failed(self, message: str) -> None:
@@ -320,8 +321,8 @@ def _needs_downgrade(outcome: Outcome, remedy: str) -> str:
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
         f"it would take from {len(names)} running guaranteed group{'s' * (len(names) > 1)} what their VC is guaranteed "
-        f"({shown}): they run on, but anybody may preempt them. If that is meant, push with {DOWNGRADE_REMEDY}, or "
-        f"{remedy}"
+        f"({shown}): they run on, but any guaranteed job may preempt them. If that is meant, push with "
+        f"{DOWNGRADE_REMEDY}, or {remedy}"
     )
 
 

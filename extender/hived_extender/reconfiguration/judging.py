@@ -63,7 +63,7 @@ HARM = (Verdict.LAZILY_PREEMPTED, Verdict.UNACCOUNTED, Verdict.PARTLY_UNACCOUNTE
 class Affected(msgspec.Struct, frozen=True):
     """A group of the present state and its fate, with its pods by name and by uid.
 
-    `is_locked_out`: it loses cells guaranteed to its VC.
+    `is_locked_out`: it loses cells guaranteed to its VC (rule 33.1).
     """
 
     name: str
@@ -507,8 +507,8 @@ class Judged(msgspec.Struct, frozen=True):
 
 
 def judge(old: Configuration, new: Configuration, cluster: Collection[str]) -> Judged:
-    """The names of `new`, which is to replace `old`; `cluster` has the names of its nodes, none where nobody knows
-    them. Its other warnings come first. Cost O(nodes).
+    """The names of `new`, which is to replace `old`; `cluster` has the names of its nodes, none where they are
+    unknown. Its other warnings come first. Cost O(nodes).
     """
     names, nodes = new.node_names, frozenset(cluster)
     likely = Likely(nodes - names.written.keys())

@@ -16,12 +16,12 @@ from hived_config.loader import Configuration, load, load_text
 from hived_extender.api.configuration import ConfigReport
 from hived_extender.api.past import RecordedPast
 from hived_extender.machine.core import Placed, StateInputs, reservations
+from hived_extender.machine.recording.operations import New, Operation, read_scenario
+from hived_extender.machine.recording.replay import CoreScheduler, Replay, StateDetail
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.configurations import invalid
 from hived_extender.reconfiguration.judging import Waiting
-from hived_extender.recording.operations import New, Operation, read_scenario
-from hived_extender.recording.past import Past, has_other_rules, with_rules_of
-from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
+from hived_extender.reconfiguration.past import Past, has_other_rules, with_rules_of
 
 
 def plan_recorded(record_dir: Path, text: str, file: str) -> ConfigReport:
@@ -99,7 +99,7 @@ def _run_of(part: Path) -> str:
     return part.name.rpartition("-")[0]
 
 
-def _repeat(record_dir: Path) -> tuple[Configuration, Replay, State]:
+def _repeat(record_dir: Path) -> tuple[Configuration, Replay[CoreScheduler], State]:
     parts = _parts(record_dir)
     used: list[Configuration] = []
 
@@ -111,12 +111,12 @@ def _repeat(record_dir: Path) -> tuple[Configuration, Replay, State]:
     for part in parts:
         for _ in replay.run(read_scenario(part), str(part)):
             pass
-    if not isinstance(replay.scheduler, CoreScheduler):
+    if replay.scheduler is None:
         raise UserError(f"{record_dir}: the run {_run_of(parts[0])} has not begun")
     return used[-1], replay, replay.scheduler.state
 
 
-def _inputs(replay: Replay, state: State, node_names: Sequence[str]) -> StateInputs:
+def _inputs(replay: Replay[CoreScheduler], state: State, node_names: Sequence[str]) -> StateInputs:
     known = zip(state.topology.node_names, state.cells.node_bad.tolist(), strict=True)
     bad = {name for name, is_bad in known if is_bad}
     placed = {
@@ -134,7 +134,7 @@ def _as_it_is(state: State, name: str, info: BindInfo) -> BindInfo:
     return dataclasses.replace(info, members=without_place(info.members))
 
 
-def _waiting(replay: Replay) -> list[Waiting]:
+def _waiting(replay: Replay[CoreScheduler]) -> list[Waiting]:
     jobs: dict[str, Waiting] = {}
     for request in replay.waiting():
         spec = request.spec

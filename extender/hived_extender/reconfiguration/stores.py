@@ -147,7 +147,7 @@ class ConfigMapStore:
             return self._snapshot(self._kube.replace(self._path, body))
         except KubeError as error:
             if error.status == 409:
-                raise CommitConflict(f"{self.source} was changed by somebody else at the same moment", 409) from error
+                raise CommitConflict(f"{self.source} was changed by another client at the same moment", 409) from error
             if error.status == 0 or error.status >= 500:
                 return self._find_out(decode(body))
             raise self._refused("change", error) from error
@@ -182,7 +182,7 @@ class ConfigMapStore:
             self._kube.replace(self._path, {**snapshot.object, "metadata": {**metadata, "annotations": marks}})
         except KubeError as error:
             if error.is_conflict:
-                raise CommitConflict(f"{self.source} was changed by somebody else at the same moment", 409) from error
+                raise CommitConflict(f"{self.source} was changed by another client at the same moment", 409) from error
             raise self._refused("change", error) from error
 
     def start(self, on_change: Callable[[Snapshot], None]) -> None:

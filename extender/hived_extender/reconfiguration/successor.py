@@ -12,7 +12,7 @@ from hived.values.specs import ClusterSpec
 from hived_config.rules import PodRules
 from hived_extender.machine.core import Core, StateInputs, in_replay_order
 from hived_extender.machine.devices.shortage import Losses
-from hived_extender.recording.record import Draft
+from hived_extender.machine.recording.record import Draft
 
 Errors = dict[str, UserError]
 

@@ -16,8 +16,10 @@ import msgspec
 from hived.values.errors import UserError
 from hived_extender.api.cells import AffinityGroup, Cell
 from hived_extender.api.inspection import Inspector
+from hived_extender.jobs.annotations import BIND_INFO, SCHEDULING_SPEC, read_spec
 from hived_extender.jobs.wire import Pod, PodStatus
 from hived_extender.kube.client import PODS, KubeClient
+from hived_extender.machine.gangs.gang import qualified
 from hived_extender.machine.notices import CONDITION_TYPE
 from hived_jobs.records import read_record
 from hived_jobs.submission import JOB
@@ -34,6 +36,14 @@ class ShownPod(Pod):
         """The reason why a pod could not be placed: the service's, before it has one kube-scheduler's."""
         told = (self.condition(kind) for kind in (CONDITION_TYPE, "PodScheduled"))
         return next((one.message for one in told if one is not None and one.status == "False" and one.message), "")
+
+
+def group_of(name: str, namespace: str, annotations: Mapping[str, str]) -> str:
+    """The service's name for the group of a pod."""
+    written = read_spec(annotations[SCHEDULING_SPEC]).group.name if SCHEDULING_SPEC in annotations else ""
+    if not written:
+        return f"{namespace}/{name}"
+    return written if BIND_INFO in annotations else qualified(namespace, written)  # HiveD has bound it
 
 
 WAITING, STARTING, RUNNING, DONE, EVICTED, DELETED = "waiting", "starting", "running", "done", "evicted", "deleted"
@@ -143,8 +153,8 @@ class Observer:
             metadata = pod.metadata
             job = self.recorded.get((metadata.namespace, (metadata.labels or {}).get(JOB, "")))
             if job is not None and uid not in known and not metadata.deletion_timestamp:
-                key = f"{metadata.namespace}/{metadata.name}"
-                self.follow(PodHistory(job, metadata.name, uid, key, namespace=metadata.namespace))
+                group = group_of(metadata.name, metadata.namespace, pod.annotations)
+                self.follow(PodHistory(job, metadata.name, uid, group, namespace=metadata.namespace))
         for (namespace, name), job in self.recorded.items():
             self.phases[job] = read_record(self.kube, namespace, name).state.phase.value
         for name, path in self.podgroups.items():
@@ -221,7 +231,7 @@ def _job_failures(job: str, expected: JobState, observer: Observer, moment: Mome
     if expected.created is not None and count != expected.created:
         yield f"{job} has had {count} pods, expected {expected.created}"
     if expected.phase is not None and observer.phases.get(job) != expected.phase:
-        yield f"{job} is {observer.phases.get(job, 'no job that somebody looks after')}, expected {expected.phase}"
+        yield f"{job} is {observer.phases.get(job, 'no job of a controller')}, expected {expected.phase}"
 
 
 def _count_failures(job: str, expected: JobState, pods: list[PodHistory]) -> Iterator[str]:

@@ -244,7 +244,8 @@ class TableReport(Report):
     """One row per expectation: example, expected, seen, ok. Nothing else is printed."""
 
     def __init__(self, echo: Callable[[str], object]) -> None:
-        super().__init__(echo)
+        super().__init__(lambda _: None)
+        self._write = echo
         self._name = ""
 
     def legend(self) -> None:
@@ -254,15 +255,6 @@ class TableReport(Report):
     def begin(self, loaded: Loaded, number: int, count: int) -> None:
         """Name an experiment in its first row."""
         self._name = loaded.name
-
-    def act(self, word: str, text: str) -> None:
-        """Prints nothing."""
-
-    def expect(self, expect: str, because: str = "") -> None:
-        """Prints nothing: the verdict names the expectation."""
-
-    def moment(self, moment: Moment, observer: Observer) -> None:
-        """Prints nothing."""
 
     def verdict(self, check: Check) -> None:
         """A row."""
@@ -277,7 +269,7 @@ class TableReport(Report):
 
     def summary(self, results: Sequence[Result], seconds: float) -> None:
         """Print how many passed."""
-        self._echo("\n" + verdict_of(results, seconds, "examples"))
+        self._write("\n" + verdict_of(results, seconds, "examples"))
 
     def _row(self, name: str, expect: str, seen: str, word: str, fg: str | None = None, bold: bool = False) -> None:
         wrapped = [textwrap.wrap(text, width) for text, width in zip((name, expect, seen, word), WIDTHS, strict=True)]
@@ -285,4 +277,4 @@ class TableReport(Report):
             *cells, last = [cell[line] if line < len(cell) else "" for cell in wrapped]
             padded = [cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=False)]
             text = GAP.join([*padded, click.style(last, fg=fg)] if last else padded).rstrip()
-            self._echo(click.style(text, bold=True) if bold else text)
+            self._write(click.style(text, bold=True) if bold else text)

@@ -39,7 +39,7 @@ class Backoff:
 
 @dataclass(slots=True)
 class Step:
-    """What a job of any kind needs now.
+    """The next step of a job of any kind.
 
     Attributes
     ----------
@@ -48,6 +48,7 @@ class Step:
     made, changed : pods, of a JobSet Jobs, to create and to store changed
     deleted : those to delete; `dropped` among them count as nothing, so they lose the finalizer first
     counted : pods whose finalizer goes, once the status is stored
+    beside : objects of another kind that go with the job, to create
     again_s : when to look again though nothing has changed, in seconds from now; None for never
     """
 
@@ -58,6 +59,7 @@ class Step:
     deleted: list[Body] = field(default_factory=list)
     dropped: list[Body] = field(default_factory=list)
     counted: list[Body] = field(default_factory=list)
+    beside: list[Body] = field(default_factory=list)
     again_s: float | None = None
 
 

@@ -16,6 +16,7 @@ from hived_extender.jobs.admission import Admission
 from hived_extender.jobs.namespaces import NAMESPACE_NAME
 from hived_extender.kube import answers
 from hived_extender.kube.client import KubeClient
+from hived_extender.kube.endpoint import ANONYMOUS, NEVER, Configuration, Credentials, Identity
 from hived_lab.embedded.apiserver.resources import NAMESPACES
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.embedded.apiserver.store import Key
@@ -78,6 +79,11 @@ class EmbeddedCluster:
             raise UserError("the embedded cluster has not been started")
         return Path(self._folder.name) / "hived-kubeconfig"
 
+    def connect(self, *, as_hived: bool = False) -> KubeClient:
+        """A client in this process, by no proxy; `as_hived` it has the rights of the bearer of `hived_kubeconfig`."""
+        identity = Identity(f"Bearer {self._hived_token}") if as_hived else ANONYMOUS
+        return KubeClient(Configuration(self.api_url, proxy="", credentials=Credentials(lambda: (identity, NEVER))))
+
     def namespace_labels(self, namespace: str) -> Mapping[str, str]:
         """The labels of a namespace, its name among them; none if it does not exist. For the admission alone."""
         found = self._server.registry.collection(NAMESPACES).revisions.get(Key("", namespace))
@@ -101,7 +107,7 @@ class EmbeddedCluster:
         Raises UserError if that is no http address.
         """
         self.stop_scheduler()
-        self._scheduler_kube = KubeClient.connect(self.api_url)
+        self._scheduler_kube = self.connect()
         self._scheduler = Scheduler(self._scheduler_kube, extender_url, LIVELY)
         self._scheduler.start()
 

@@ -1,8 +1,8 @@
 """The nodes of the embedded cluster: machines of a configuration, kubelets, node health, pod garbage collection.
 
 Everything runs on the event loop of the API server and uses its registry directly. A pod is looked at whenever it or
-its node changes and when the time of its next step comes; what is due is derived anew each time, so a late or repeated
-look does no harm.
+its node changes and when the time of its next step comes; the next step is derived anew each time, so a late or
+repeated look does no harm.
 
 A node's annotation `embedded.hived/ready` plays its failures: `false` is a kubelet that reports itself not Ready and
 still runs and stops pods; `unknown` is a machine that is gone from the network: nothing on it starts, ends or stops
@@ -13,6 +13,7 @@ Annotations of a pod say what a real workload would show by itself:
 
     embedded.hived/run-seconds    how long it runs (default: until it is deleted)
     embedded.hived/exit-code      with what it ends (default 0; anything else is Failed)
+    embedded.hived/exit-reason    the reason of its containers then, such as OOMKilled (default Completed, or Error)
     embedded.hived/stop-seconds   how long it takes to stop when it is deleted (default 0, at most the grace period)
 """
 
@@ -96,6 +97,7 @@ def _machine(spec: ClusterSpec, rules: PodRules, topology: Topology, node: int) 
 PREFIX = "embedded.hived/"
 RUN_SECONDS = PREFIX + "run-seconds"
 EXIT_CODE = PREFIX + "exit-code"
+EXIT_REASON = PREFIX + "exit-reason"
 STOP_SECONDS = PREFIX + "stop-seconds"
 
 _POD_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
@@ -162,7 +164,7 @@ def running(pod: View, status: Body, pod_ip: str) -> Body:
 
 def finished(pod: View, status: Body, exit_code: int) -> Body:
     """Return the status of a pod whose containers have all ended with `exit_code`."""
-    reason = "Error" if exit_code else "Completed"
+    reason = pod.metadata.annotations.get(EXIT_REASON) or ("Error" if exit_code else "Completed")
     ended = {
         "exitCode": exit_code,
         "reason": reason,
@@ -342,7 +344,7 @@ class Nodes:
             self._registry.delete(LEASES, key, DeleteOptions())
 
     def _pod_seen(self, key: Key) -> None:
-        """Do what is due for the pod at `key`, and set the timer for what comes next."""
+        """Take the next step of the pod at `key`, and set the timer for the following one."""
         revision = self._registry.collection(PODS).revisions.get(key)
         clock = self._clock(key, revision)
         if revision is None or clock is None:
@@ -385,7 +387,7 @@ class Nodes:
         return clock
 
     def _step(self, revision: Revision, clock: _PodClock) -> float | None:
-        """Take the step that is due, if any; return when to look again, None for "when something changes"."""
+        """Take the step whose time has come, if any; return when to look again, None for "when something changes"."""
         pod, now = revision.view, asyncio.get_running_loop().time()
         is_reachable = self._reachable.get(pod.spec.node_name)
         if is_reachable is None:

@@ -1,9 +1,9 @@
 """The scheduler loop of the embedded cluster: it treats the extender as kube-scheduler does.
 
 One thread takes pod after pod from the queue: own feasibility, then the filter verb, then, on a thread of its own, the
-bind verb. If no node is left, it calls the preempt verb, whose victims it deletes. `Following` keeps the view and the
-queue up to date by watches. The extender is asked about every pod, and says itself which are none of its own. The loop
-serves every pod, whatever its `schedulerName`: no other scheduler is there.
+bind verb. If no node is left, it calls the preempt verb, whose victims it deletes. Watches keep the view and the queue
+up to date. The extender is asked about every pod, and says itself which are none of its own. The loop serves every pod,
+whatever its `schedulerName`: no other scheduler is there.
 
     active  --pop-->  in flight  --park-->  unschedulable  --wake-->  back-off  --time-->  active
                                  --defer->  back-off
@@ -13,16 +13,16 @@ an event that could help it. Its n-th failure costs at least `initial * 2^(n-1)`
 that comes while a pod is in flight counts for it too.
 """
 
-import heapq
 import itertools
 import logging
+import math
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from enum import Enum, auto
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -37,7 +37,7 @@ from hived_extender.kube.connections import BrokenError, Connections
 from hived_extender.kube.events import NORMAL, WARNING, EventRecorder
 from hived_extender.kube.logs import tell_failure
 from hived_extender.kube.metrics import Metrics
-from hived_extender.kube.watch import Reflector, Resource
+from hived_extender.kube.watch import Reflector, Resource, mirrored
 from hived_extender.kube_rules.demands import DemandsReader, RuledPod
 from hived_extender.kube_rules.nodes import RuledNode
 from hived_extender.kube_rules.residents import Refusal, Residents, refusals
@@ -58,22 +58,16 @@ class Pace:
     settle_s: float = 0.05
 
 
-class _Place(Enum):
-    ACTIVE = auto()
-    IN_FLIGHT = auto()
-    BACKOFF = auto()
-    UNSCHEDULABLE = auto()
-
-
 @dataclass(slots=True, eq=False)
 class _Entry:
-    uid: str
+    """`order` is its place among the active pods, None for others; `ready_at` is infinite in flight."""
+
     priority: int
-    order: int
-    place: _Place
+    order: int | None
+    ready_at: float = 0.0
+    is_parked: bool = False
     failure_count: int = 0
     not_before: float = 0.0
-    ready_at: float = 0.0
     was_woken: bool = False
 
 
@@ -83,7 +77,6 @@ class SchedulingQueue:
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
         self._entries: dict[str, _Entry] = {}
-        self._active: list[tuple[int, int, str]] = []
         self._orders = itertools.count()
 
     def __contains__(self, uid: str) -> bool:
@@ -94,55 +87,47 @@ class SchedulingQueue:
 
     def add(self, uid: str, priority: int) -> None:
         """Add a pod to be tried at once; a pod that is known already stays where it is."""
-        if uid in self._entries:
-            return
-        entry = _Entry(uid, priority, next(self._orders), _Place.ACTIVE)
-        self._entries[uid] = entry
-        self._activate(entry)
+        if uid not in self._entries:
+            self._entries[uid] = _Entry(priority, next(self._orders))
 
     def remove(self, uid: str) -> None:
         """Forget a pod, wherever it is."""
         self._entries.pop(uid, None)
 
     def pop(self, now: float) -> str | None:
-        """Take the next pod in flight; None if none is due. Every pod popped is then parked, deferred or removed."""
+        """Take the next pod in flight, None if there is none. Every pod popped is then parked, deferred or removed."""
         for entry in self._entries.values():
-            if entry.place in (_Place.BACKOFF, _Place.UNSCHEDULABLE) and entry.ready_at <= now:
-                self._activate(entry)
-        while self._active:
-            _, order, uid = heapq.heappop(self._active)
-            popped = self._entries.get(uid)
-            if popped is not None and popped.order == order and popped.place is _Place.ACTIVE:
-                popped.place = _Place.IN_FLIGHT
-                popped.was_woken = False
-                return uid
-        return None
+            if entry.order is None and entry.ready_at <= now:
+                entry.order, entry.is_parked = next(self._orders), False
+        active = [(-one.priority, one.order, uid) for uid, one in self._entries.items() if one.order is not None]
+        if not active:
+            return None
+        uid = min(active)[-1]
+        entry = self._entries[uid]
+        entry.order, entry.ready_at, entry.was_woken = None, math.inf, False
+        return uid
 
     def next_due(self) -> float | None:
         """Return when `pop` will have something at the latest if nothing happens, None if it waits for `add`."""
-        waiting = (_Place.BACKOFF, _Place.UNSCHEDULABLE)
-        return min((entry.ready_at for entry in self._entries.values() if entry.place in waiting), default=None)
+        due = min((entry.ready_at for entry in self._entries.values() if entry.order is None), default=math.inf)
+        return due if math.isfinite(due) else None
 
     def park(self, uid: str, now: float) -> None:
         """Put a pod that fits nowhere aside until an event wakes it."""
-        entry = self._failed(uid, now)
-        if entry is None:
-            return
-        entry.place, entry.ready_at = _Place.UNSCHEDULABLE, now + self._pace.flush_s
-        if entry.was_woken:
-            self._wake(entry, now)
+        if (entry := self._failed(uid, now)) is not None:
+            entry.is_parked, entry.ready_at = True, now + self._pace.flush_s
+            if entry.was_woken:
+                self._wake(entry, now)
 
     def defer(self, uid: str, now: float) -> None:
         """Try a pod again after its back-off: the attempt failed for a reason that no event will announce as gone."""
-        entry = self._failed(uid, now)
-        if entry is not None:
-            entry.place, entry.ready_at = _Place.BACKOFF, entry.not_before
+        if (entry := self._failed(uid, now)) is not None:
+            entry.ready_at = entry.not_before
 
     def wake(self, uid: str, now: float) -> None:
         """Something happened that could help this pod."""
-        entry = self._entries.get(uid)
-        if entry is not None:
-            self._wake(entry, now)
+        if uid in self._entries:
+            self._wake(self._entries[uid], now)
 
     def wake_all(self, now: float) -> None:
         """Something happened that could help every pod."""
@@ -150,26 +135,19 @@ class SchedulingQueue:
             self._wake(entry, now)
 
     def _wake(self, entry: _Entry, now: float) -> None:
-        if entry.place is _Place.IN_FLIGHT:
-            entry.was_woken = True
-        elif entry.place is _Place.UNSCHEDULABLE:
-            entry.place, entry.ready_at = _Place.BACKOFF, max(entry.not_before, now + self._pace.settle_s)
+        entry.was_woken = True  # which counts for a pod in flight
+        if entry.is_parked:
+            entry.is_parked, entry.ready_at = False, max(entry.not_before, now + self._pace.settle_s)
 
     def _failed(self, uid: str, now: float) -> _Entry | None:
         """Count a failure; None if the pod was removed while it was in flight."""
         entry = self._entries.get(uid)
-        if entry is None or entry.place is not _Place.IN_FLIGHT:
+        if entry is None or entry.ready_at != math.inf:
             return None
         entry.failure_count += 1
         doublings = min(entry.failure_count - 1, 30)
         entry.not_before = now + min(self._pace.backoff_initial_s * 2**doublings, self._pace.backoff_longest_s)
         return entry
-
-    def _activate(self, entry: _Entry) -> None:
-        """Queue a pod behind those of its priority that are active already."""
-        entry.place = _Place.ACTIVE
-        entry.order = next(self._orders)
-        heapq.heappush(self._active, (-entry.priority, entry.order, entry.uid))
 
 
 NOT_READY = "node(s) were not ready"
@@ -264,10 +242,10 @@ class ClusterView:
         self.pods: dict[str, SeenPod] = {}
         self.namespace_labels: dict[str, Mapping[str, str]] = {}
         self._residents = Residents()
-        # Bound by us and not yet seen with their node.
-        self._assumed: set[str] = set()
-        # Pods without a node for which it matters where others run, in the order in which they were seen.
-        self._choosy: dict[str, None] = {}
+        # Uids of pods that we bound and have not seen with their node yet.
+        self.assumed: set[str] = set()
+        # Uids of pods without a node that one elsewhere may help, by affinity or topology spread, as they were seen.
+        self.choosy: dict[str, None] = {}
 
     def put_pod(self, pod: SeenPod) -> SeenPod | None:
         """Take in the present state of a pod and return the one known before."""
@@ -276,39 +254,31 @@ class ClusterView:
         if pod.view.has_completed:
             self._residents.remove(pod.uid)
         elif pod.node:
-            self._assumed.discard(pod.uid)
-            self._choosy.pop(pod.uid, None)
+            self.assumed.discard(pod.uid)
+            self.choosy.pop(pod.uid, None)
             self._residents.put(pod.uid, pod.node, pod.ruled, is_leaving=pod.is_terminating)
         elif pod.ruled.demands.has_neighbour_rules:
-            self._choosy[pod.uid] = None
+            self.choosy[pod.uid] = None
         return known
 
     def remove_pod(self, uid: str) -> SeenPod | None:
         """Forget a pod and return what was known of it."""
-        self._assumed.discard(uid)
-        self._choosy.pop(uid, None)
+        self.assumed.discard(uid)
+        self.choosy.pop(uid, None)
         self._residents.remove(uid)
         return self.pods.pop(uid, None)
 
     def assume(self, pod: SeenPod, node: str) -> None:
         """The pod is being bound: it counts there from now on. A pod that is gone by now counts nowhere."""
         if pod.uid in self.pods:
-            self._assumed.add(pod.uid)
+            self.assumed.add(pod.uid)
             self._residents.put(pod.uid, node, pod.ruled)
 
     def take_back(self, uid: str) -> None:
         """The binding of a pod has failed; one that was seen with its node stays there."""
-        if uid in self._assumed:
-            self._assumed.discard(uid)
+        if uid in self.assumed:
+            self.assumed.discard(uid)
             self._residents.remove(uid)
-
-    def is_assumed(self, uid: str) -> bool:
-        """True if the pod was bound and is not yet seen with its node."""
-        return uid in self._assumed
-
-    def choosy_pods(self) -> list[str]:
-        """Return the uids of pods without a node that a pod elsewhere may help, by affinity or topology spread."""
-        return list(self._choosy)
 
     def refused_nodes(self, pod: SeenPod) -> dict[str, Refusal]:
         """Return the nodes that `pod` may not use now, and why."""
@@ -366,120 +336,8 @@ Body = Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 
-class Following:
-    """Follows a cluster from `start` to `stop`. `changed` guards the view and the queue; never held during a call."""
-
-    def __init__(self, kube: KubeClient, pace: Pace) -> None:
-        self.changed = threading.Condition()
-        self.cluster = ClusterView()
-        self.queue = SchedulingQueue(pace)
-        self.failures: dict[str, str] = {}  # by uid; each is told as a warning once
-        metrics = Metrics()
-        self._reflectors: list[Reflector[dict[str, Any]]] = [
-            Reflector(kube, _resource(*each), metrics)
-            for each in (
-                (NAMESPACES, "name", self.cluster.namespace_labels, self._namespace_seen, self._namespace_gone),
-                (NODES, "name", self.cluster.nodes, self._node_seen, self._node_gone),
-                (PODS, "uid", self.cluster.pods, self._pod_seen, self._pod_gone, LIVE_PODS),
-            )
-        ]
-
-    def start(self) -> None:
-        """Read the cluster, then follow it."""
-        listed = [reflector.relist() for reflector in self._reflectors]
-        for reflector in self._reflectors:
-            reflector.start()
-        for done in listed:
-            done.wait()
-
-    def stop(self) -> None:
-        """Take in nothing more; the watches end with their next event, at the latest with the client."""
-        for reflector in self._reflectors:
-            reflector.stop()
-
-    def join(self) -> None:
-        """Wait a moment for the watches to end."""
-        for reflector in self._reflectors:
-            reflector.join(_JOIN_S)
-
-    def _node_seen(self, body: Body) -> None:
-        node = _read_or_log(SeenNode.read, body)
-        if node is None:
-            return
-        with self.changed:
-            known = self.cluster.nodes.get(node.name)
-            self.cluster.nodes[node.name] = node
-            if known != node:
-                self.wake_all()
-
-    def _node_gone(self, name: str) -> None:
-        with self.changed:
-            self.cluster.nodes.pop(name, None)
-            self.wake_all()
-
-    def _pod_seen(self, body: Body) -> None:
-        pod = _read_or_log(SeenPod.read, body)
-        if pod is None:
-            return
-        with self.changed:
-            known = self.cluster.put_pod(pod)
-            if pod.node and (known is None or _is_new_to_others(pod, known)):
-                self._wake_choosy()
-            if not pod.is_schedulable:
-                self.queue.remove(pod.uid)
-            elif not self.cluster.is_assumed(pod.uid):
-                if pod.uid not in self.queue:
-                    self.queue.add(pod.uid, pod.priority)
-                elif known is None or pod.differs_besides_status(known):
-                    self.queue.wake(pod.uid, time.monotonic())
-                self.changed.notify_all()
-
-    def _pod_gone(self, uid: str) -> None:
-        self.failures.pop(uid, None)
-        with self.changed:
-            self.cluster.remove_pod(uid)
-            self.queue.remove(uid)
-            self.wake_all()
-
-    def wake_all(self) -> None:
-        """Something happened that could help every pod; with the lock held."""
-        self.queue.wake_all(time.monotonic())
-        self.changed.notify_all()
-
-    def _wake_choosy(self) -> None:
-        """A pod runs, leaves or has other labels: that may help pods whose rules look at others."""
-        for uid in self.cluster.choosy_pods():
-            self.queue.wake(uid, time.monotonic())
-        self.changed.notify_all()
-
-    def _namespace_seen(self, body: Body) -> None:
-        name = body["metadata"]["name"]
-        with self.changed:
-            self.cluster.namespace_labels[name] = {NAMESPACE_NAME: name, **body["metadata"].get("labels", {})}
-            self._wake_choosy()
-
-    def _namespace_gone(self, name: str) -> None:
-        with self.changed:
-            self.cluster.namespace_labels.pop(name, None)
-
-
-def _resource(
-    path: str,
-    key: str,
-    known: Mapping[str, Any],
-    seen: Callable[[Body], None],
-    gone: Callable[[str], None],
-    selector: str = "",
-) -> Resource[dict[str, Any]]:
-    """The objects at a path, `known` by a field of their metadata."""
-
-    def sync(bodies: list[dict[str, Any]]) -> None:
-        for left in known.keys() - {body["metadata"][key] for body in bodies}:
-            gone(left)
-        for body in bodies:
-            seen(body)
-
-    return Resource(path, dict, sync, seen, lambda body: gone(body["metadata"][key]), selector)
+def _metadata(field: str, body: Body) -> str:
+    return str(body["metadata"][field])
 
 
 def _is_new_to_others(pod: SeenPod, known: SeenPod) -> bool:
@@ -602,21 +460,33 @@ class Scheduler:
         self._bindings = ThreadPoolExecutor(MOST_CALLS, "embedded-bind")  # an extender may hold one back
         self._events = EventRecorder(kube, COMPONENT)
         self._stop = threading.Event()
-        self._following = Following(kube, pace)
-        self._changed = self._following.changed
-        self._cluster = self._following.cluster
-        self._queue = self._following.queue
+        self._changed = threading.Condition()  # guards the view and the queue; never held during a call
+        self._cluster = ClusterView()
+        self._queue = SchedulingQueue(pace)
+        self._failures: dict[str, str] = {}  # by uid; each is told as a warning once
+        view, name, uid, metrics = self._cluster, partial(_metadata, "name"), partial(_metadata, "uid"), Metrics()
+        followed: tuple[Resource[dict[str, Any]], ...] = (
+            mirrored(NAMESPACES, dict, name, view.namespace_labels.keys, self._namespace_seen, self._namespace_gone),
+            mirrored(NODES, dict, name, view.nodes.keys, self._node_seen, self._node_gone),
+            mirrored(PODS, dict, uid, view.pods.keys, self._pod_seen, self._pod_gone, LIVE_PODS),
+        )
+        self._reflectors = [Reflector(kube, each, metrics) for each in followed]
         self._worker = threading.Thread(target=self._run, name="embedded-scheduler", daemon=True)
 
     def start(self) -> None:
         """Read the cluster, then follow it and schedule."""
-        self._following.start()
+        listed = [reflector.relist() for reflector in self._reflectors]
+        for reflector in self._reflectors:
+            reflector.start()
+        for done in listed:
+            done.wait()
         self._worker.start()
 
     def stop(self) -> None:
         """Drop the pod in hand and stop; the watches end with their next event, at the latest with the client."""
         self._stop.set()
-        self._following.stop()
+        for reflector in self._reflectors:
+            reflector.stop()
         self._extender.abort()
         with self._changed:
             self._changed.notify_all()
@@ -626,7 +496,8 @@ class Scheduler:
 
     def join(self) -> None:
         """Wait a moment for the watches to end."""
-        self._following.join()
+        for reflector in self._reflectors:
+            reflector.join(_JOIN_S)
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -671,8 +542,8 @@ class Scheduler:
         self._report_failure(pod, "Unschedulable", explain(nodes, reasons))
 
     def _failed(self, pod: SeenPod, error: Exception) -> None:
-        is_told = self._following.failures.get(pod.uid) == str(error)
-        self._following.failures[pod.uid] = str(error)
+        is_told = self._failures.get(pod.uid) == str(error)
+        self._failures[pod.uid] = str(error)
         log.log(logging.INFO if is_told else logging.WARNING, "scheduling %s failed: %s", pod.label, error)
         self._later(self._queue.defer, pod)
         self._report_failure(pod, "SchedulerError", str(error))
@@ -698,7 +569,7 @@ class Scheduler:
             except ExtenderError as error:
                 with self._changed:
                     self._cluster.take_back(pod.uid)
-                    self._following.wake_all()
+                    self._wake_all()
                 self._failed(pod, error)
                 return
             with self._changed:
@@ -779,3 +650,65 @@ class Scheduler:
         meta = pod.view.metadata
         body = {"metadata": {"uid": meta.uid}, "status": status}
         self._kube.patch_lists(f"{pod_path(meta.namespace, meta.name)}/status", body)
+
+    # ---- what the watches report
+
+    def _node_seen(self, body: Body) -> None:
+        node = _read_or_log(SeenNode.read, body)
+        if node is None:
+            return
+        with self._changed:
+            known = self._cluster.nodes.get(node.name)
+            self._cluster.nodes[node.name] = node
+            if known != node:
+                self._wake_all()
+
+    def _node_gone(self, name: str) -> None:
+        with self._changed:
+            self._cluster.nodes.pop(name, None)
+            self._wake_all()
+
+    def _pod_seen(self, body: Body) -> None:
+        pod = _read_or_log(SeenPod.read, body)
+        if pod is None:
+            return
+        with self._changed:
+            known = self._cluster.put_pod(pod)
+            if pod.node and (known is None or _is_new_to_others(pod, known)):
+                self._wake_choosy()
+            if not pod.is_schedulable:
+                self._queue.remove(pod.uid)
+            elif pod.uid not in self._cluster.assumed:
+                if pod.uid not in self._queue:
+                    self._queue.add(pod.uid, pod.priority)
+                elif known is None or pod.differs_besides_status(known):
+                    self._queue.wake(pod.uid, time.monotonic())
+                self._changed.notify_all()
+
+    def _pod_gone(self, uid: str) -> None:
+        self._failures.pop(uid, None)
+        with self._changed:
+            self._cluster.remove_pod(uid)
+            self._queue.remove(uid)
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        """Something happened that could help every pod; with the lock held."""
+        self._queue.wake_all(time.monotonic())
+        self._changed.notify_all()
+
+    def _wake_choosy(self) -> None:
+        """A pod runs, leaves or has other labels: that may help pods whose rules look at others."""
+        for uid in self._cluster.choosy:
+            self._queue.wake(uid, time.monotonic())
+        self._changed.notify_all()
+
+    def _namespace_seen(self, body: Body) -> None:
+        name = body["metadata"]["name"]
+        with self._changed:
+            self._cluster.namespace_labels[name] = {NAMESPACE_NAME: name, **body["metadata"].get("labels", {})}
+            self._wake_choosy()
+
+    def _namespace_gone(self, name: str) -> None:
+        with self._changed:
+            self._cluster.namespace_labels.pop(name, None)

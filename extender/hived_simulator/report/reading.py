@@ -31,7 +31,7 @@ class PolicyRead(msgspec.Struct, frozen=True):
     """A policy as `run.json` describes it."""
 
     name: str
-    kind: Kind
+    kind: str
     configuration: Input
     folder: str
     has_backfill: bool
@@ -107,7 +107,7 @@ class Result(NamedTuple):
     @property
     def is_private(self) -> bool:
         """True for the private clusters."""
-        return self.policy.kind is Kind.PRIVATE
+        return self.policy.kind == Kind.PRIVATE
 
 
 class Simulation(NamedTuple):

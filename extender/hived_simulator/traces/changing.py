@@ -46,7 +46,7 @@ def still_running(trace: Trace, since: float) -> Trace:
         for job in trace.jobs
         if start + (job.submitted_s if job.started_s is None else job.started_s) + job.duration_s > since
     ]
-    return _part(trace, jobs, f"of {len(trace.jobs)} jobs those that ran after {_when(trace, since - start)}")
+    return _part(trace, jobs, f"{len(jobs)} of {len(trace.jobs)} jobs ran after {_when(trace, since - start)}")
 
 
 def of_tenants(trace: Trace, tenants: Collection[str]) -> Trace:
@@ -82,7 +82,7 @@ def _part(trace: Trace, jobs: list[Job], note: str) -> Trace:
 def _when(trace: Trace, seconds: float) -> str:
     """A moment of a trace as a date, or as seconds where the trace has none."""
     date = trace.date(seconds)
-    return f"{seconds:.10g} s" if date is None else date.isoformat(" ")
+    return f"{seconds:.10g} s" if date is None else date.isoformat(" ", "seconds")
 
 
 def gpu_seconds(trace: Trace) -> float:

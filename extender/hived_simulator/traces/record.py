@@ -15,7 +15,7 @@ import msgspec
 from hived.values.errors import UserError
 from hived.values.specs import PodSpec
 from hived_extender.jobs.annotations import read_spec
-from hived_extender.recording.operations import STAND_IN, held_for
+from hived_extender.machine.recording.operations import STAND_IN, held_for
 from hived_simulator.traces.draft import Draft
 from hived_simulator.traces.fields import Unusable
 from hived_simulator.traces.files import Format, Source

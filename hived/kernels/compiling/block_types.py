@@ -5,7 +5,7 @@ from typing import Any
 import numba
 import numpy as np
 from llvmlite import ir
-from numba.core import types
+from numba import types
 from numba.core.typing.templates import AttributeTemplate
 from numba.extending import (
     NativeValue,

@@ -11,7 +11,7 @@ from types import FunctionType
 from typing import Any
 
 import numba
-from numba.core import types
+from numba import types
 
 from hived.kernels.blocks import Block
 from hived.kernels.compiling.block_types import type_of_blocks

@@ -24,7 +24,9 @@ typedef struct {
     char how, size; /* one of the above; bytes of an element */
 } Parameter;
 
-typedef int32_t (*Entry)(const int64_t *words, int64_t *results);
+/* numba's calling convention for a function of two pointers that returns 0; an exception is its place in ERRORS. */
+typedef int32_t Translated(int64_t *zero, const int32_t **error, const int64_t *words, int64_t *results);
+typedef Translated *Entry;
 
 typedef struct {
     const char *name, *module;
@@ -44,7 +46,7 @@ typedef struct {
 /* KERNELS, KERNEL_COUNT, ERRORS, ERROR_COUNT, VARIANTS (the best one first), is_supported, MOST_WORDS, MOST_RESULTS */
 #include "table.h"
 
-enum { WORDS_OF_ARRAY = 7 };
+enum { WORDS_OF_ARRAY = 2, RAISED = 1 };
 
 typedef struct {
     const Kernel *kernel;
@@ -116,10 +118,8 @@ static int read_array(PyObject *value, const Parameter *parameter, int64_t *word
     if (PyArray_NDIM(array) != 1 || !PyArray_CHKFLAGS(array, flags) || !PyArray_ISNOTSWAPPED(array) ||
         PyArray_DESCR(array)->kind != parameter->kind || PyArray_ITEMSIZE(array) != parameter->size)
         return 0;
-    words[0] = words[1] = 0; /* nobody counts references of an argument */
-    words[2] = words[5] = PyArray_DIM(array, 0);
-    words[3] = words[6] = parameter->size;
-    words[4] = (int64_t)PyArray_DATA(array);
+    words[0] = (int64_t)PyArray_DATA(array);
+    words[1] = PyArray_DIM(array, 0);
     return 1;
 }
 
@@ -146,13 +146,13 @@ static PyObject *result(const Kernel *kernel, const int64_t *results)
     }
 }
 
-static PyObject *raise(int32_t status)
+static PyObject *raise(int32_t status, const int32_t *place)
 {
-    if (status < 1 || status > ERROR_COUNT) {
+    if (status != RAISED || *place < 0 || *place >= ERROR_COUNT) {
         PyErr_Format(PyExc_SystemError, "a linked kernel has ended with status %d", (int)status);
         return NULL;
     }
-    const Error *error = &ERRORS[status - 1];
+    const Error *error = &ERRORS[*place];
     PyObject *module = PyImport_ImportModule(error->module);
     PyObject *class = module == NULL ? NULL : PyObject_GetAttrString(module, error->name);
     if (class != NULL)
@@ -199,8 +199,10 @@ static PyObject *call(PyObject *self, PyObject *const *arguments, Py_ssize_t cou
                 return NULL;
         }
     }
-    int32_t status = function->entry(words, results);
-    return status == 0 || status == STATUS_NONE ? result(kernel, results) : raise(status);
+    int64_t zero;
+    const int32_t *error;
+    int32_t status = function->entry(&zero, &error, words, results);
+    return status == 0 ? result(kernel, results) : raise(status, error);
 }
 
 /* The module. */

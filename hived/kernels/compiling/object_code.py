@@ -1,35 +1,38 @@
 """Object code of all entry kernels, as one module that LLVM optimizes as a whole.
 
-numba usually optimizes each kernel together with a copy of all that it calls. Here it only translates every function,
-once; then all are linked into one module and optimized for each kind of CPU. That takes a third of the time, and the
-code of a helper exists once. The entry points have plain C types: an array of 64-bit words for the arguments, another
-one for the results, and a status. An exception is a number, whose class and text are known when hived is built.
+numba translates each kernel, and shows it with all that it calls in LLVM's form. All are linked into one module, in
+which a helper exists once, and optimized for each kind of CPU. An entry point takes an array of 64-bit words for the
+arguments and another one for the results. It returns a status, and unless that is 0, the number of an exception, whose
+class and text are known when hived is built.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import pickle
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from types import FunctionType
+from typing import Any, get_args
 
 import llvmlite.binding as llvm
+import numba
 from llvmlite import ir
-from numba.core import types
-from numba.core.callconv import RETCODE_NONE, MinimalCallConv
-from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.cpu import CPUContext
-from numba.core.registry import cpu_target
-from numba.core.runtime.nrt import rtsys
-from numba.core.runtime.nrtdynmod import create_nrt_module
+from numba import types
+from numba.extending import intrinsic
 
-from hived.kernels.compiling.dispatchers import Twins, compile_alone, types_of
+from hived.kernels.compiling.dispatchers import INNER_OPTIONS, Twins, compile_alone, types_of
+from hived.kernels.jit import parameters
 
-_WORD, _STATUS, _BYTES = ir.IntType(64), ir.IntType(32), ir.IntType(8).as_pointer()
-_FIRST_ERROR = 1
-STATUS_NONE: int = RETCODE_NONE.constant
-"""The status of a kernel that returns nothing; 0 is as good."""
+Error = tuple[str, str, str]
+"""The module and the name of the class of an exception, and its text."""
 
+_WORDS = types.CPointer(types.int64)
+_PICKLED = re.compile(r'^@(\.const\.pickledata\.\S+) = internal constant \[\d+ x i8\] c"(.*)"$', re.MULTILINE)
+_ESCAPED = re.compile(r"\\([0-9A-F]{2})")
+_RAISED = re.compile(r"^(@\.const\.picklebuf\.\S+ = internal constant) .* \{ ptr @(\S+), .*$", re.MULTILINE)
 _FULL, _CHEAP = 3, 0
+
+TRANSLATING = {"NUMBA_OPT": "0", "NUMBA_CPU_NAME": "generic"}
+"""What the environment has to say for `translate` to be quick: LLVM optimizes later, for other kinds of CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,70 +47,7 @@ class Target:
     feature: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """All kernels in LLVM's form, not optimized yet, with one entry point for each entry kernel.
-
-    results : for the entry point of each kernel `none`, `bool`, `int` or `tuple`, and how many words it returns
-
-    errors : (module, class, text) of the exceptions that statuses from 1 on stand for
-    """
-
-    bitcode: bytes
-    results: dict[str, tuple[str, int]]
-    errors: tuple[tuple[str, str, str], ...]
-
-
-class _Convention(MinimalCallConv):
-    """The calling convention between kernels: the status is an exception's number, whichever function raised it."""
-
-    def __init__(self, context: Any) -> None:
-        super().__init__(context)
-        self.errors: list[tuple[str, str, str]] = []
-
-    def return_user_exc(
-        self, builder: Any, exc: Any, exc_args: Any = None, loc: Any = None, func_name: Any = None
-    ) -> None:
-        """Return the number of the exception."""
-        text = exc_args[0] if exc_args else ""
-        error = (exc.__module__, exc.__qualname__, text)
-        if error not in self.errors:
-            self.errors.append(error)
-        self._return_errcode_raw(builder, _FIRST_ERROR + self.errors.index(error))
-
-
-class _Untouched(JITCodeLibrary):
-    """A function as numba has translated it; nothing is optimized, linked or loaded."""
-
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
-
-    def finalize(self) -> None:
-        """Do nothing; `emit` finishes all functions together."""
-        self._finalized = True
-
-    def get_pointer_to_function(self, _name: str) -> int:
-        """Unsupported: no function is loaded."""
-        return 0
-
-
-class _Codegen(JITCPUCodegen):
-    """Keeps what numba has translated."""
-
-    _library_class = _Untouched
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self.libraries: list[_Untouched] = []
-
-    def create_library(self, name: str, **options: Any) -> Any:
-        """A place for one function."""
-        library = super().create_library(name, **options)
-        self.libraries.append(library)
-        return library
-
-    def set_env(self, _name: str, _env: object) -> None:
-        """Do nothing: no function runs, so none needs Python's objects."""
+_RESULTS = {None: ("none", 0), bool: ("bool", 1), int: ("int", 1)}
 
 
 def symbol_of(function: Callable[..., Any]) -> str:
@@ -115,30 +55,35 @@ def symbol_of(function: Callable[..., Any]) -> str:
     return f"hived_{function.__name__}"
 
 
-def translate(entries: list[Callable[..., Any]], tell: Callable[[int, int], None]) -> Translation:
-    """Let numba translate entry kernels and all that they call. `tell` is called with the number translated.
+def result_of(function: Callable[..., Any]) -> tuple[str, int]:
+    """The result of a kernel, `none`, `bool`, `int` or `tuple`, and how many words it takes."""
+    kind = function.__annotations__["return"]
+    return ("tuple", len(get_args(kind))) if get_args(kind) else _RESULTS[kind]
 
-    numba cannot be used for anything else in this process any more.
+
+def translate(entries: list[Callable[..., Any]], tell: Callable[[int, int], None]) -> tuple[bytes, list[Error]]:
+    """Let numba translate entry kernels and all that they call; `tell` is called with the number translated.
+
+    Returns bitcode of LLVM, whose only external functions are the entry points, and the exceptions by their numbers.
     """
-    with _translating() as (context, codegen):
-        dispatchers = {}
-        twins = Twins(compile_alone)
-        for done, function in enumerate(entries):
-            tell(done, len(entries))
-            dispatcher = dispatchers[function] = compile_alone(twins.twin(function))
-            dispatcher.compile(types_of(function))
-        whole = llvm.parse_assembly(str(create_nrt_module(context)[0]))
-        for library in codegen.libraries:
-            whole.link_in(library._final_module, preserve=True)
-        results = {}
-        for function, dispatcher in dispatchers.items():
-            (compiled,) = dispatcher.overloads.values()
-            whole.link_in(llvm.parse_assembly(str(_entry_point(context, symbol_of(function), compiled.fndesc))))
-            results[symbol_of(function)] = _result(compiled.signature.return_type)
-        return Translation(whole.as_bitcode(), results, tuple(context.call_conv.errors))
+    twins, errors = Twins(compile_alone), list[Error]()
+    whole = llvm.parse_assembly("")
+    for done, function in enumerate(entries):
+        tell(done, len(entries))
+        entry = numba.njit(**INNER_OPTIONS)(_entry_point(function, compile_alone(twins.twin(function))))
+        entry.compile((_WORDS, _WORDS))
+        module = llvm.parse_assembly(_number_errors(entry.inspect_llvm(entry.signatures[0]), errors))
+        for each in module.functions:
+            if each.linkage == llvm.Linkage.external and not each.is_declaration:
+                each.name = symbol_of(function)
+        whole.link_in(module)
+    for each in (*whole.functions, *whole.global_variables):
+        if each.linkage != llvm.Linkage.external:
+            each.linkage = llvm.Linkage.internal
+    return whole.as_bitcode(), errors
 
 
-def emit(translation: Translation, target: Target) -> bytes:
+def emit(bitcode: bytes, target: Target) -> bytes:
     """Optimize kernels for a CPU, and return them as an object file. Its entry points end with the target's name.
 
     Raises ValueError if a kernel uses a part of numpy that needs numba where it runs, such as `array.min()`.
@@ -148,16 +93,11 @@ def emit(translation: Translation, target: Target) -> bytes:
     machine = llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features="", opt=_FULL, reloc="pic", codemodel="small"
     )
-    module = llvm.parse_bitcode(translation.bitcode)
+    module = llvm.parse_bitcode(bitcode)
     module.triple, module.data_layout = target.triple, str(machine.target_data)
     for function in module.functions:
-        if function.name in translation.results:
+        if function.linkage == llvm.Linkage.external and not function.is_declaration:
             function.name, function.visibility = f"{function.name}_{target.name}", "hidden"
-        elif not function.is_declaration:
-            function.linkage = "internal"
-    for variable in module.global_variables:
-        if not variable.is_declaration:
-            variable.linkage = "internal"
     for level in (_CHEAP, _FULL):
         options = llvm.create_pipeline_tuning_options(level)
         options.loop_vectorization, options.slp_vectorization = level == _FULL, False
@@ -176,75 +116,55 @@ def emit(translation: Translation, target: Target) -> bytes:
     return code
 
 
-@contextmanager
-def _translating() -> Iterator[tuple[Any, _Codegen]]:
-    """numba's context for this machine, with our convention in the place of its own."""
-    context = cpu_target.target_context
-    rtsys.initialize(context)
-    codegen = _Codegen("hived")
-    convention = _Convention(context)
+def _number_errors(text: str, errors: list[Error]) -> str:
+    """Put numbers in the place of exceptions, which numba pickles with the path of the source that raises them."""
+    pickled = dict(_PICKLED.findall(text))
 
-    class Context(CPUContext):
-        """The same context with other properties."""
+    def number(found: re.Match[str]) -> str:
+        data = _ESCAPED.sub(lambda each: chr(int(each[1], 16)), pickled[found[2]]).encode("latin-1")
+        kind, arguments, _ = pickle.loads(data)
+        error = kind.__module__, kind.__qualname__, arguments[0] if arguments else ""
+        if error not in errors:
+            errors.append(error)
+        return f"{found[1]} i32 {errors.index(error)}"
 
-        call_conv = property(lambda _: convention)
-
-        def create_cpython_wrapper(self, *_: Any, **_options: Any) -> None:
-            """Do nothing: Python calls no function of numba's own."""
-
-        create_cfunc_wrapper = create_cpython_wrapper
-
-        def add_dynamic_addr(self, builder: Any, intaddr: int, info: object) -> Any:
-            """Compile an address of this process, which differs each time, to null: kernels are linked by name."""
-            return ir.Constant(_BYTES, None)
-
-    before = context._internal_codegen
-    with global_compiler_lock:
-        context._internal_codegen, context.__class__ = codegen, Context
-        try:
-            yield context, codegen
-        finally:
-            context._internal_codegen, context.__class__ = before, CPUContext
+    return _RAISED.sub(number, text)
 
 
-def _entry_point(context: Any, symbol: str, description: Any) -> ir.Module:
-    """A function that reads the arguments from words, calls the kernel, and writes the results to words."""
-    module = ir.Module(symbol)
-    words = _WORD.as_pointer()
-    machine_type = context.call_conv.get_function_type(description.restype, description.argtypes)
-    kernel = ir.Function(module, machine_type, description.llvm_func_name)
-    entry = ir.Function(module, ir.FunctionType(_STATUS, [words, words]), symbol)
-    builder = ir.IRBuilder(entry.append_basic_block())
-    result = builder.alloca(machine_type.args[0].pointee)
-    builder.store(ir.Constant(result.type.pointee, None), result)
-    values = []
-    for place, kind in enumerate(machine_type.args[1:]):
-        word = builder.load(builder.gep(entry.args[0], [_WORD(place)]))
-        if isinstance(kind, ir.PointerType):
-            values.append(builder.inttoptr(word, kind))
-        else:
-            values.append(word if kind == _WORD else builder.trunc(word, kind))
-    status = builder.call(kernel, [result, *values])
-    value = builder.load(result)
-    if isinstance(value.type, ir.IntType):
-        parts = [value]
-    elif isinstance(value.type, ir.PointerType):
-        parts = []
-    else:
-        parts = [builder.extract_value(value, place) for place in range(len(value.type.elements))]
-    for place, part in enumerate(parts):
-        word = part if part.type == _WORD else builder.zext(part, _WORD)
-        builder.store(word, builder.gep(entry.args[1], [_WORD(place)]))
-    builder.ret(status)
-    return module
+def _entry_point(function: Callable[..., Any], kernel: Any) -> Callable[..., Any]:
+    """A function for numba that reads the arguments from words, calls the kernel, and writes its results to words."""
+    names: dict[str, Any] = {"kernel": kernel, "carray": numba.carray}  # type: ignore[attr-defined]  # it is public
+    values: list[str] = []
+    place = 0
+    for parameter, kind in zip(parameters(function), types_of(function), strict=True):
+        word = f"words[{place}]"
+        if parameter.is_array:
+            names[f"read_{place}"] = _reader_of(types.CPointer(kind.dtype))
+            word, place = f"carray(read_{place}({word}), words[{place + 1}])", place + 1
+        elif parameter.kind is bool:
+            word += " != 0"
+        elif parameter.kind is not int:
+            names[f"read_{place}"] = _reader_of(kind)
+            word = f"read_{place}({word})"
+        values.append(word)
+        place += 1
+    gives, count = result_of(function)
+    targets = {"none": "_", "tuple": ", ".join(f"results[{i}]" for i in range(count))}.get(gives, "results[0]")
+    source = f"def entry(words, results):\n    {targets} = kernel({', '.join(values)})\n    return 0\n"
+    exec(compile(source, "", "exec"), names)  # numba translates functions of Python only
+    entry: FunctionType = names["entry"]
+    entry.__name__ = entry.__qualname__ = symbol_of(function)
+    return entry
 
 
-def _result(kind: Any) -> tuple[str, int]:
-    if kind == types.none:
-        return "none", 0
-    if kind == types.boolean:
-        return "bool", 1
-    if kind == types.int64:
-        return "int", 1
-    assert all(each == types.int64 for each in kind), kind
-    return "tuple", len(kind)
+def _reader_of(kind: Any) -> Any:
+    """A function of kernels that takes a word as a pointer or a block."""
+
+    def read(_typing: Any, _word: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+            machine_type = context.get_value_type(kind)
+            return builder.inttoptr(values[0], machine_type) if isinstance(machine_type, ir.PointerType) else values[0]
+
+        return kind(types.int64), generate
+
+    return intrinsic(read)

@@ -9,7 +9,7 @@ from typing import Any
 
 import llvmlite.binding
 from llvmlite import ir
-from numba.core import types
+from numba import types
 from numba.extending import intrinsic
 
 from hived.kernels.compiling.dispatchers import keep_on_disk

@@ -74,6 +74,7 @@ def test_a_push_that_makes_jobs_wait_is_refused_unless_it_is_only_to_warn(embedd
     result = config(embedded, *words)
     assert result.exit_code == 1
     assert "a: the mean delay of its 2 guaranteed jobs would have been 5 min instead of 0 s" in result.stdout
+    assert "MEAN DELAY, MIN   NEW DELAY, MIN   LATER" in result.stdout
     assert "nothing was pushed, as the certificate says" in result.stderr
     assert service(embedded).current().version == before
 

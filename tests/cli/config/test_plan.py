@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from hived_cli import main
-from hived_extender.recording.record import Recorder
+from hived_extender.machine.recording.record import Recorder
 from tests.cli.config.config_service import BROKEN, LESS, TEXT, Service, hit, openpai
 from tests.extender.machine.small_cluster import CONFIG, SmallCluster, spec_text
 

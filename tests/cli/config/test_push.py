@@ -104,6 +104,92 @@ def test_no_at_a_terminal_leaves_everything_as_it_is(service: Service, less: Pat
     assert (code, output.splitlines()[-1], service.pushes) == (1, "Push this? [y/N]: Nothing was pushed.", [])
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder as paictl pushes it, with fewer cells."""
+    (tmp_path / "service-configuration.yaml").write_text(openpai(LESS))
+    return tmp_path
+
+
+def named(folder: Path, cluster: str) -> Path:
+    """The folder, with a cluster's id in its file."""
+    file = folder / "service-configuration.yaml"
+    file.write_text(f"cluster:\n  common:\n    cluster-id: {cluster}\n{openpai(LESS)}")
+    return folder
+
+
+def pipe(service: Service, text: str, folder: Path, *words: str) -> Result:
+    """`echo TEXT | hived config push -p DIR -m service`."""
+    command = ["config", "push", "--server", service.address, "-p", str(folder), "-m", "service", *words]
+    return CliRunner().invoke(main, command, input=f"{text}\n")
+
+
+def test_the_clusters_id_from_a_pipe_is_a_yes(service: Service, folder: Path) -> None:
+    result = pipe(service, "pai", folder)
+    assert (result.exit_code, service.texts) == (0, [TEXT, LESS]), result.output
+    assert result.stdout.endswith("version 2 is in force\n")
+    service.cluster_id = "prod"
+    (folder / "service-configuration.yaml").write_text(openpai(TEXT))
+    assert pipe(service, "prod", folder).exit_code == 0
+    assert service.texts[-1] == TEXT
+
+
+@pytest.mark.parametrize(("cluster", "typed"), [("", "prod"), ("prod", "pai"), ("", "y"), ("prod", "PROD")])
+def test_another_id_from_a_pipe_pushes_nothing(service: Service, folder: Path, cluster: str, typed: str) -> None:
+    service.cluster_id = cluster
+    result = pipe(service, typed, folder)
+    assert (result.exit_code, service.pushes) == (1, [])
+    told = f"the id of this cluster is {cluster or 'pai'}, not {typed}, as standard input has it: nothing was pushed"
+    assert last_line(result) == f"Error: {told}"
+
+
+def test_a_pipe_without_an_id_is_no_answer(service: Service, folder: Path) -> None:
+    result = pipe(service, "", folder)
+    assert (result.exit_code, service.pushes) == (1, [])
+    assert "cannot ask, as standard input is no terminal" in last_line(result)
+
+
+def test_the_id_alone_agrees_to_nothing_that_running_work_loses(service: Service, folder: Path) -> None:
+    service.affected = [[hit("ns/late")]]
+    result = pipe(service, "pai", folder)
+    assert (result.exit_code, service.pushes) == (1, [])
+    assert last_line(result).startswith("Error: running work would be affected: nothing was pushed")
+    assert pipe(service, "pai", folder, "--yes").exit_code == 0
+
+
+def test_the_id_does_not_agree_to_what_comes_meanwhile_either(service: Service, folder: Path) -> None:
+    service.affected = [[], [hit("ns/late")]]
+    result = pipe(service, "pai", folder)
+    assert (result.exit_code, service.texts, len(service.pushes)) == (1, [TEXT], 1)
+
+
+def test_only_paictls_form_reads_an_id(service: Service, less: Path) -> None:
+    command = ["config", "push", "--server", service.address, str(less)]
+    assert CliRunner().invoke(main, command, input="pai\n").exit_code == 1
+    assert service.pushes == []
+
+
+@pytest.mark.parametrize(("answer", "code"), [("pai\n", 0), ("y\n", 0), ("\n", 1), ("other\n", 1)])
+def test_at_a_terminal_the_id_is_a_yes_too(service: Service, folder: Path, answer: str, code: int) -> None:
+    found, output = push_at_a_terminal(service, answer, "-p", folder)
+    assert (found, len(service.pushes), "Push this to cluster pai? [y/N or pai]" in output) == (code, 1 - code, True)
+
+
+def test_the_first_push_gives_the_cluster_the_id_of_openpais_file(service: Service, folder: Path) -> None:
+    result = pipe(service, "lab", named(folder, "lab"))
+    assert (result.exit_code, service.pushes[-1]["clusterId"]) == (0, "lab"), result.output
+
+
+def test_a_file_of_another_cluster_is_refused(service: Service, folder: Path) -> None:
+    service.cluster_id = "prod"
+    result = push(service, "-p", named(folder, "lab"), "--yes")
+    told = (
+        "the id of this cluster is prod, not lab, as cluster.common.cluster-id of the file has it: nothing was pushed"
+    )
+    assert (result.exit_code, last_line(result), service.pushes) == (1, f"Error: {told}", [])
+    assert push(service, "-p", folder, "--yes", "--cluster-id", "prod").exit_code == 0
+
+
 def test_it_is_asked_again_when_others_would_be_affected(service: Service, less: Path) -> None:
     service.affected = [[], [hit("ns/late")], [hit("ns/late")]]
     code, output = push_at_a_terminal(service, "y\ny\n", "-f", less)
@@ -223,7 +309,7 @@ def test_a_refusal_of_the_service_is_passed_on(service: Service, less: Path) -> 
 def test_the_configuration_of_a_file_is_not_pushed_to(service: Service, less: Path) -> None:
     service.is_pushable = False
     result = push(service, "-f", less, "--yes")
-    assert (result.exit_code, "the service takes no pushes: its configuration is the ConfigMap" in result.stderr) == (
+    assert (result.exit_code, "the service accepts no pushes: its configuration is the ConfigMap" in result.stderr) == (
         1,
         True,
     )

@@ -70,8 +70,8 @@ def test_a_place_that_cannot_be_written_is_told(service: Service, tmp_path: Path
     assert (result.exit_code, f"cannot write {tmp_path}/none/f.yaml: No such file" in result.stderr) == (1, True)
 
 
-def test_the_id_is_printed(service: Service) -> None:
-    assert config(service, "get-id").stderr.startswith("Error: the cluster has no id yet")
+def test_the_id_is_printed_which_is_pai_until_a_push_names_another(service: Service) -> None:
+    assert config(service, "get-id").output == "pai\n"
     service.cluster_id = "prod"
     assert config(service, "get-id").output == "prod\n"
 

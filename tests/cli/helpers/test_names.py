@@ -7,8 +7,10 @@ from click.shell_completion import ShellComplete
 from msgspec.structs import replace
 
 from hived_cli import main
-from hived_cli.helpers.names import known_as, matching, submitted_as
+from hived_cli.helpers.names import submitted_as
+from hived_extender.api.names import QUEUED_GANG, index, known_as, matching, namespaces_in
 from hived_extender.api.waiting import MASKED, Job
+from hived_extender.jobs.kinds import gangs
 from tests.cli.waiting_service import GANG as WAITING
 from tests.cli.waiting_service import WaitingService
 
@@ -45,6 +47,53 @@ def test_every_form_of_a_name_finds_its_job(name: str, namespace: str, expected:
     assert matching(JOBS, name, namespace) == [expected]
 
 
+KINDS = [
+    Job(name=f"{kind}/{namespace}/x", state="Running", namespace=namespace, pods=[f"{namespace}/{kind.lower()}-0"])
+    for namespace in ("default", "lab")
+    for kind in ("PyTorchJob", "Job", "podgroup", "Gang")
+]
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "Job", "podgroup", "Gang"])
+@pytest.mark.parametrize("form", ["{}/lab/x", "{}/x"])
+def test_a_name_with_a_kind_means_that_kind_alone(kind: str, form: str) -> None:
+    """Where the job itself is not there, no other one has its name. A gang of plain pods queues as a Gang."""
+    of_gang = ("podgroup", "Gang")
+    for name in (form.format(kind), form.format(kind.lower())):
+        if name == "job/x":  # as `hived submit` prints the name of any job
+            continue
+        namespace = "" if "lab" in name else "lab"
+        allowed = {f"{each}/lab/x" for each in (of_gang if kind in of_gang else (kind,))}
+        found = {job.name for job in matching(KINDS, name, namespace)}
+        assert found
+        assert found <= allowed
+        others = [job for job in KINDS if job.name not in allowed]
+        assert matching(others, name, namespace) == []
+        assert name not in index([(job, job.pods) for job in others])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lab/x", "Job/lab/x", "podgroup/lab/x", "lab:x", "lab:me~x/worker", "lab/me~x/worker", "lab/x-0"],
+)
+def test_a_name_says_its_namespace(name: str) -> None:
+    assert "lab" in namespaces_in(name)
+
+
+@pytest.mark.parametrize("name", ["lab", "pod/lab", "job/lab", "Job/lab", "me~lab", "lab~x/worker", "Job/other/lab"])
+def test_a_name_does_not_say_a_namespace_that_is_called_like_a_part_of_it(name: str) -> None:
+    assert "lab" not in namespaces_in(name)
+
+
+def test_a_gang_of_plain_pods_queues_as_the_kind_that_its_names_know() -> None:
+    assert QUEUED_GANG == gangs.KIND
+
+
+def test_a_gang_of_an_object_is_that_object() -> None:
+    ring = Job(name="PyTorchJob/lab/ring", state="Running", namespace="lab", aliases=["podgroup/lab/ring"])
+    assert matching([ring, replace(ring, name="Job/lab/ring", aliases=[])], "podgroup/lab/ring") == [ring]
+
+
 @pytest.mark.parametrize("name", ["gang", "podgroup/gang", "default/gang", "podgroup/default/gang"])
 def test_a_name_without_a_namespace_may_be_of_the_default_one(name: str) -> None:
     here = replace(GANG, name="podgroup/default/gang", namespace="default", pods=["default/gang-0"])
@@ -78,7 +127,15 @@ def test_jobs_are_completed(service: WaitingService, command: str) -> None:
 
 def test_the_service_may_be_named_by_the_environment(service: WaitingService, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HIVED_SERVER", service.url)
-    assert completed(["why"], "") == ["podgroup/lab/gang", "default/solo", "me~train/default"]
+    full = {"podgroup/lab/gang", "default/solo", "me~train/default"}
+    assert full < set(completed(["why"], ""))  # shorter names too
+
+
+def test_gangs_of_a_job_object_are_completed_and_found_by_their_own_names(service: WaitingService) -> None:
+    ring = Job(name="PyTorchJob/lab/torch", state="Running", namespace="lab", aliases=["podgroup/lab/ring"])
+    service.jobs = [ring]
+    assert completed(["why", "--server", service.url], "podgroup") == ["podgroup/lab/ring"]
+    assert matching([ring], "podgroup/lab/ring") == matching([ring], "ring", "lab") == [ring]
 
 
 def test_masked_names_are_left_out(service: WaitingService) -> None:

@@ -2,15 +2,14 @@
 
 import itertools
 import os
-from functools import partial
 from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hived.cells.journal import JournalFull, mark, put, remember, start_recording, stop_recording, undo_changes
-from hived.cells.state import State, empty_state
+from hived.cells.journal import JournalFull, start_recording, undo_changes
+from hived.cells.state import State
 from hived.life.health import set_node_health
 from hived.scheduler import check_invariants
 from hived.values.decisions import Bind, Decision, Preempt, Wait
@@ -30,76 +29,9 @@ from tests.core.builders import (
     set_nodes,
     small_journal,
 )
-from tests.core.callable_kernels import callable_kernel
-
-put = callable_kernel(put)
 
 CAPACITY_STEP = int(os.environ.get("HIVED_CAPACITIES", "5"))
 """1 in `make soak`."""
-
-
-def write(state: State, position: int, value: int) -> None:
-    put(state.cells, state.cells.priority, position, value)
-
-
-def test_writes_are_taken_back_to_a_mark() -> None:
-    state = empty_state(rack_cluster())
-    start_recording(state)
-    write(state, 0, 3)
-    middle, memory = mark(state), state.cells.memory.copy()
-    for value in (5, 6, 7):
-        write(state, 0, value)
-        write(state, value, value)
-    undo_changes(state, middle)
-    assert (state.cells.memory == memory).all()
-
-
-def test_writes_before_a_mark_can_be_taken_back_later() -> None:
-    state = empty_state(rack_cluster())
-    memory = state.cells.memory.copy()
-    start_recording(state)
-    write(state, 0, 3)
-    middle = mark(state)
-    write(state, 0, 4)
-    undo_changes(state, middle)
-    undo_changes(state, (0, 0))
-    assert (state.cells.memory == memory).all()
-
-
-def test_steps_of_groups_are_taken_back_in_reverse() -> None:
-    state = empty_state(rack_cluster())
-    done: list[int] = []
-    start_recording(state)
-    for step in range(3):
-        remember(state, partial(done.append, step))
-    undo_changes(state, (0, 1))
-    assert done == [2, 1]
-
-
-def test_nothing_is_noted_while_the_journal_does_not_record() -> None:
-    state = empty_state(rack_cluster())
-    write(state, 0, 3)
-    remember(state, lambda: None)
-    assert mark(state) == (0, 0)
-
-
-def test_what_was_not_taken_back_stays_when_recording_ends() -> None:
-    state = empty_state(rack_cluster())
-    start_recording(state)
-    write(state, 0, 3)
-    stop_recording(state)
-    undo_changes(state, (0, 0))
-    assert state.cells.priority[0] == 3
-
-
-def test_a_full_journal_refuses_the_write() -> None:
-    state = small_journal(empty_state(rack_cluster()), 2)
-    start_recording(state)
-    write(state, 0, 3)
-    write(state, 1, 4)
-    with pytest.raises(JournalFull):
-        write(state, 2, 5)
-    assert state.cells.priority[:3].tolist() == [3, 4, -2]
 
 
 # --- searches with a journal that is too small at every possible moment ----------------------------------------------

@@ -8,10 +8,8 @@ import pytest
 
 from hived.cells.safety import (
     claims_without_good_cells,
-    is_damaged,
     is_safe,
     keeps_safety,
-    relieve_chains,
     spare_cells,
     spare_of,
 )
@@ -76,24 +74,6 @@ def test_kernels_and_python_read_the_same_formula() -> None:
             assert kernel(state.arrays, state.cells, chain).tolist() == spare_of(state, chain).tolist()
 
 
-def test_no_negative_spare_means_that_each_level_has_cells_for_its_claims() -> None:
-    """The weaker form of rule 4.2 follows."""
-    source = random.Random(3)
-    for seed in range(30):
-        state = busy_state(random_cluster(seed), source)
-        for chain in range(len(state.topology.chains)):
-            if (spare_of(state, chain) >= 0).all():
-                own = state.arrays.chain_of_level == chain
-                assert (state.cells.left[own] >= state.cells.claims[own]).all()
-
-
-def test_each_level_by_itself_can_have_cells_where_all_levels_together_have_not() -> None:
-    """One rack is left for the claims of a rack and of a node."""
-    state = healthy_state(rack_cluster(quota("A", {"RACK": 1}), quota("B", {"RACK.NODE": 1}), racks=1))
-    assert (state.cells.left >= state.cells.claims).all()
-    assert spare_of(state, 0)[[RACK, NODE]].tolist() == [0, -1]
-
-
 @pytest.mark.parametrize(
     ("taken", "is_kept"), [(["0"], True), (["0/n0"], True), (["0/n0", "0/n1"], True), (["0/n0", "1/n2"], False)]
 )
@@ -108,40 +88,10 @@ def test_cells_may_be_taken_together_if_no_level_is_split_more_often_than_it_has
     assert not state.cells.mark.any()
 
 
-def test_a_level_that_is_short_already_forbids_no_split() -> None:
-    state = healthy_state(rack_cluster(quota("A", {"RACK.NODE": 1, "RACK": 3})))
-    cells = np.array([cell_at(state, "0/n0")], np.int32)
-    assert callable_kernel(keeps_safety)(state.arrays, state.cells, cells, spare_of(state, 0))
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "expected"), [(2, 0, False), (0, -1, True), (-1, -1, False), (-1, -2, True), (-2, -1, False)]
-)
-def test_safety_is_damaged_where_a_level_is_short_of_more_cells_than_before(
-    before: int, after: int, expected: bool
-) -> None:
-    assert is_damaged(np.array([0, before]), np.array([0, after])) == expected
-
-
 def test_strain_is_forgotten_once_vc_safety_holds_again() -> None:
     state = healthy_state(rack_cluster())
     state.cells.strained[0] = 1
     set_nodes(state, "n0", is_healthy=True)
-    assert not state.cells.strained.any()
-
-
-def test_strain_is_remembered_while_a_level_is_short_of_cells() -> None:
-    state = healthy_state(rack_cluster())
-    state.cells.strained[0] = 1
-    state.cells.claims[NODE] = np.int32(5)
-    set_nodes(state, "n0", is_healthy=True)
-    assert state.cells.strained[0] == 1
-
-
-def test_only_strained_chains_are_looked_at_again() -> None:
-    state = healthy_state(rack_cluster())
-    state.cells.claims[NODE] = np.int32(5)
-    relieve_chains(state)
     assert not state.cells.strained.any()
 
 

@@ -6,12 +6,11 @@ import random
 import numpy as np
 import pytest
 
-from hived.cells.topology import NO_CELL, IntArray
-from hived.hived_rules.matching import can_share, match_first, reassign
+from hived.cells.topology import IntArray
+from hived.hived_rules.matching import can_share, match_first
 from tests.core.callable_kernels import callable_kernel
 
 match_first = callable_kernel(match_first)
-reassign = callable_kernel(reassign)
 
 
 def first_complete_assignment(fits: IntArray) -> list[int] | None:
@@ -38,14 +37,6 @@ def test_the_match_is_the_first_permutation_that_fits(percent: int) -> None:
         assert found(fits) == first_complete_assignment(fits), rows
 
 
-def test_more_wishes_than_candidates_do_not_match() -> None:
-    assert found(np.ones((3, 2), np.int32)) is None
-
-
-def test_nobody_wishes_for_nothing() -> None:
-    assert found(np.zeros((0, 4), np.int32)) == []
-
-
 def test_one_late_wish_moves_a_long_row_of_earlier_ones() -> None:
     """Wish i fits i and i + 1, the last one only 0: plain backtracking would try 2^199 combinations."""
     count = 200
@@ -54,20 +45,6 @@ def test_one_late_wish_moves_a_long_row_of_earlier_ones() -> None:
         fits[wish, wish] = fits[wish, wish + 1] = 1
     fits[count - 1, 0] = 1
     assert found(fits) == [*range(1, count), 0]
-
-
-def test_reassigning_leaves_fixed_candidates_alone() -> None:
-    fits = np.array([[1, 1, 0], [1, 0, 0]], np.int32)
-    match, owner = np.array([0, NO_CELL], np.int32), np.array([0, NO_CELL, NO_CELL], np.int32)
-    assert not reassign(fits, 1, match, owner, np.array([1, 0, 0], np.int32))
-    assert match.tolist() == [0, NO_CELL]
-
-
-def test_reassigning_moves_the_owner_on() -> None:
-    fits = np.array([[1, 1, 0], [1, 0, 0]], np.int32)
-    match, owner = np.array([0, NO_CELL], np.int32), np.array([0, NO_CELL, NO_CELL], np.int32)
-    assert reassign(fits, 1, match, owner, np.zeros(3, np.int32))
-    assert (match.tolist(), owner.tolist()) == ([1, 0], [1, 0, NO_CELL])
 
 
 def try_all(wanted: list[int], may_use: list[list[bool]], room: list[int]) -> bool:

@@ -1,5 +1,6 @@
 """Gangs that wish to be below one cell, beside another group, or are in a VC that packs by topology."""
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -15,9 +16,11 @@ from hived.values.errors import UserError
 from hived.values.events import GroupSplit, Phase, PodAllocated
 from hived.values.specs import CellTypeSpec, ClusterSpec, PhysicalCellSpec
 from tests.core.builders import (
+    bind_info,
     delete,
     healthy_state,
     held_nodes,
+    placement,
     pod,
     pods_of_racks,
     quota,
@@ -462,3 +465,15 @@ def test_pods_of_a_gang_must_agree_on_it() -> None:
     run(state, pod("p0", "gang", members=((2, 2),), within_cell="RACK"))
     with pytest.raises(UserError, match="withinCell is preferred RACK, group has required RACK"):
         request(state, pod("p1", "gang", members=((2, 2),), within_cell="RACK", within_is_required=False))
+
+
+def test_choosing_half_of_64_leaf_cells_takes_no_time() -> None:
+    """There are 1.8e18 combinations; every fourth leaf is in use, so none is at the lowest level."""
+    state = healthy_state(tree_cluster(dict.fromkeys(["NODE", *"VWXYZ"], 2), quota("A", {"NODE": 1})))
+    for device in range(0, 64, 4):
+        place = bind_info((placement("n0", device),), chain="NODE")
+        handle(state, PodAllocated(pod(f"p{device}", priority=7, members=((1, 1),)), place))
+    began = time.process_time()
+    chosen = run(state, pod("half", priority=5, members=((1, 32),)))
+    assert time.process_time() - began < 2
+    assert chosen.bind_info.leaf_cell_indices == tuple(leaf for leaf in range(64) if leaf % 4)[:32]

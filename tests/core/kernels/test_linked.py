@@ -237,6 +237,11 @@ def test_an_exception_of_a_kernel_arrives_as_it_was_raised(kernels: dict[str, An
 
 
 @needs_library
+def test_a_library_does_not_depend_on_where_it_was_built() -> None:
+    assert str(ROOT).encode() not in (HERE / LIBRARY).read_bytes()
+
+
+@needs_library
 def test_a_linked_kernel_changes_the_arrays_of_its_block(kernels: dict[str, Any]) -> None:
     state = healthy_state(rack_cluster(quota("A", {"RACK": 1})))
     start_recording(state)

@@ -6,8 +6,10 @@ from random import Random
 
 import pytest
 
+from hived.cells.free_lists import take_free_cell
 from hived.cells.state import CellState, Group, GroupState, State
 from hived.cells.topology import NO_CELL
+from hived.life.allocation import allocate_leaf
 from hived.life.invariants import broken_rule
 from hived.life.victims import victims_of
 from hived.scheduler import check_invariants, handle
@@ -28,6 +30,10 @@ from tests.core.builders import (
     run,
     set_nodes,
 )
+from tests.core.callable_kernels import callable_kernel
+
+take_free_cell = callable_kernel(take_free_cell)
+allocate_leaf = callable_kernel(allocate_leaf)
 
 
 def lively_state() -> State:
@@ -473,3 +479,18 @@ def test_states_in_the_middle_of_their_life_break_no_rule() -> None:
     source = Random(9)
     for seed in range(30):
         assert broken_rule(busy_state(random_cluster(seed), source)) is None
+
+
+def test_taking_a_cell_twice_is_refused() -> None:
+    state = healthy_state(rack_cluster())
+    take_free_cell(state.arrays, state.cells, 0)
+    with pytest.raises(InvariantError, match="was taken from the free lists"):
+        take_free_cell(state.arrays, state.cells, 0)
+
+
+def test_a_cell_bound_elsewhere_is_not_allocated() -> None:
+    state = healthy_state(rack_cluster())
+    run(state, pod("g"))
+    virtual = int(state.cells.bound[state.groups["g"].physical[0]])
+    with pytest.raises(InvariantError, match="through a virtual cell that is bound elsewhere"):
+        allocate_leaf(state.arrays, state.cells, leaf(state, "n3", 0), virtual, 0, 0)

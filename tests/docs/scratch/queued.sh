@@ -3,6 +3,7 @@ set -e
 if hived get queue > /dev/null 2>&1; then exit; fi
 { cat hivedscheduler.yaml; echo 'rules: 2'; echo 'queues: {enabled: true}'; } > queued.yaml
 hived config push -f queued.yaml --yes --message queues
+kubectl delete job train --ignore-not-found  # so that one job alone has the name
 job() { # NAMESPACE NAME PODS
   kubectl create -f - <<JOB
 apiVersion: batch/v1

@@ -5,22 +5,16 @@ from collections.abc import Iterator
 import pytest
 
 from hived_extender.jobs.kinds import coscheduling, volcano
-from tests.e2e.controllers.installing import await_served
 from tests.e2e.controllers.racks import Racks, running_racks
 from tests.e2e.plane import ControlPlane
-from tests.e2e.podgroups import DEFINITIONS, definition
+from tests.e2e.podgroups import definition
 
 
 @pytest.fixture(scope="module")
 def podgroup_kinds(plane: ControlPlane) -> Iterator[None]:
     """The PodGroups of scheduler-plugins and of Volcano."""
-    kinds = (coscheduling.PODGROUPS, volcano.PODGROUPS)
-    for kind in kinds:
-        plane.kube.create(DEFINITIONS, definition(kind))
-    for kind in kinds:
-        await_served(plane, kind.name)
-    yield
-    plane.kubectl("delete", *(f"crd/{kind.name}" for kind in kinds))  # which waits until they are gone
+    with plane.defined(definition(coscheduling.PODGROUPS), definition(volcano.PODGROUPS)):
+        yield
 
 
 @pytest.fixture(scope="module")

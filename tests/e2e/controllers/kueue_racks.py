@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hived_extender.kueue.workloads import CONTROLLER
+from hived_extender.queues.kueue.workloads import CONTROLLER
 from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import KUEUE

@@ -57,7 +57,7 @@ def runs(racks: Racks) -> bool:
     return len([one for one in racks.bound("train") if one.devices]) == COUNT
 
 
-COURSE = [JobState.HELD, JobState.LET_GO, JobState.HELD, JobState.LET_GO]
+COURSE = [JobState.HELD, JobState.RESUMED, JobState.HELD, JobState.RESUMED]
 """Of a job that waits, runs, is called back and runs again."""
 
 

@@ -1,6 +1,6 @@
 """Pods and PodGroups as KubeRay's operator writes them, started for Volcano or for scheduler-plugins.
 
-This file plays the operator: first the PodGroup, then the head and workers. `test_queued_ray.py` runs the real one.
+This file plays the operator: first the PodGroup, then the head and workers. `test_queued_kinds.py` runs the real one.
 """
 
 from collections.abc import Iterator

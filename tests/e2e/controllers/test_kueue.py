@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from hived_extender.jobs.kinds.kueue import HOST, REQUIRED, SLICE_REQUIRED
-from hived_extender.kueue.controller import AT_WORK
+from hived_extender.queues.kueue.controller import AT_WORK
 from tests.e2e.controllers.kueue_racks import (
     ALL_NODES,
     CHECK,

@@ -10,8 +10,7 @@ from tests.e2e.controllers.installing import installed
 from tests.e2e.controllers.kinds import JOBSET, KUBERAY
 from tests.e2e.controllers.queued import named, read, runs
 from tests.e2e.controllers.racks import RACK, Racks, running_racks, template
-from tests.e2e.controllers.test_queued_kinds import job_set
-from tests.e2e.controllers.test_queued_ray import ray_cluster, ray_job
+from tests.e2e.controllers.test_queued_kinds import job_set, ray_cluster, ray_job
 from tests.e2e.plane import ControlPlane
 
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"

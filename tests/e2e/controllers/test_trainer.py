@@ -1,6 +1,7 @@
 """TrainJobs of Kubeflow's Trainer, which makes JobSets and PodGroups of scheduler-plugins of them."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -18,18 +19,26 @@ SHIPPED = "manifests/base/runtimes/torch_distributed.yaml"
 Json = dict[str, Any]
 
 
+@contextmanager
+def training_runtime(plane: ControlPlane, policy: Json | None = None, **of_job: Any) -> Iterator[None]:
+    """The runtime that the project ships, for our scheduler; `of_job` are more keys of its job."""
+    runtime = yaml.safe_load((controller_source(TRAINER.name, TRAINER.module) / SHIPPED).read_text())
+    if policy is not None:
+        runtime["spec"]["podGroupPolicy"] = policy
+    (job,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    job["template"]["spec"] |= of_job
+    job["template"]["spec"]["template"]["spec"] |= {"schedulerName": SCHEDULER, "restartPolicy": "Never"}
+    plane.kubectl("create", "-f", "-", stdin=yaml.safe_dump(runtime))
+    yield
+    plane.kubectl("delete", "clustertrainingruntime", RUNTIME)
+
+
 @pytest.fixture(scope="module")
 def controller(plane: ControlPlane, podgroup_kinds: None) -> Iterator[None]:
     """The controllers of JobSets and of TrainJobs, and the latter's own runtime, for gangs of our scheduler."""
-    with installed(plane, JOBSET), installed(plane, TRAINER):
-        runtime = yaml.safe_load((controller_source(TRAINER.name, TRAINER.module) / SHIPPED).read_text())
-        runtime["spec"]["podGroupPolicy"] = {"coscheduling": {"scheduleTimeoutSeconds": 120}}
-        (job,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
-        job["template"]["spec"]["backoffLimit"] = 0
-        job["template"]["spec"]["template"]["spec"] |= {"schedulerName": SCHEDULER, "restartPolicy": "Never"}
-        plane.kubectl("create", "-f", "-", stdin=yaml.safe_dump(runtime))
+    gangs = {"coscheduling": {"scheduleTimeoutSeconds": 120}}
+    with installed(plane, JOBSET), installed(plane, TRAINER), training_runtime(plane, gangs, backoffLimit=0):
         yield
-        plane.kubectl("delete", "clustertrainingruntime", RUNTIME)
 
 
 @pytest.fixture

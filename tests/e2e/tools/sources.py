@@ -48,11 +48,14 @@ def pinned(folder: str, module: str) -> str:
 
 
 def source(folder: str, module: str) -> Path | None:
-    """Where the module of that version is, None if it has not been fetched."""
+    """Where the module of that version is, None if it has not been fetched, or not yet to its end."""
     escaped = re.sub("[A-Z]", lambda letter: f"!{letter[0].lower()}", module)  # as the cache of Go does
-    base = os.environ.get("GOMODCACHE") or Path(os.environ.get("GOPATH") or Path.home() / "go") / "pkg" / "mod"
-    found = Path(base) / f"{escaped}@{pinned(folder, module)}"
-    return found if found.is_dir() else None
+    base = Path(os.environ.get("GOMODCACHE") or Path(os.environ.get("GOPATH") or Path.home() / "go") / "pkg" / "mod")
+    version = pinned(folder, module)
+    found = base / f"{escaped}@{version}"
+    marks = base / "cache" / "download" / escaped / "@v"
+    whole = (marks / f"{version}.ziphash").is_file() and not (marks / f"{version}.partial").exists()
+    return found if whole and found.is_dir() else None
 
 
 def fetch(say: Say) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from flask import Flask
 
-from hived_extender.deploy.certificates import Authority, KeyPair
+from hived_deploy.certificates import Authority, KeyPair
 from hived_extender.http.access import ACCESS_REVIEWS, DEFAULT_VERB_CALLERS, TOKEN_REVIEWS, Gate, Security
 from hived_extender.http.app import create_app
 from hived_extender.http.server import HttpServer, listen

@@ -22,6 +22,7 @@ from hived_extender.api.paths import (
     QUEUE_PATHS,
     READINESS_PATH,
     RECORD_PATH,
+    STATUS_PATH,
     WHAT_IF_PATH,
     why_path,
 )
@@ -140,6 +141,7 @@ def test_a_wrong_role_is_refused_on_every_path_with_every_method(refusing: Secur
 @pytest.mark.sample(8)
 @pytest.mark.parametrize("path", [path for path in CLOSED if not path.startswith("/v1/extender/")])
 def test_a_token_without_the_right_is_refused_on_every_path(refusing: Secured, path: str) -> None:
+    """Rule 34.2."""
     secured = refusing
     connection = secured.connect()
     for method in METHODS:
@@ -150,6 +152,7 @@ def test_a_token_without_the_right_is_refused_on_every_path(refusing: Secured, p
 
 @pytest.mark.parametrize("path", VERBS)
 def test_a_token_opens_no_verb_whatever_its_rights(secured: Secured, reviews: ReviewServer, path: str) -> None:
+    """Rule 34.1."""
     reviews.rights.add(("viewers", "post", "*"))
     assert secured.call("POST", path, b"{}", **bearer(VIEWER))[0] == 401
     assert secured.flask.test_client().post(path, data=b"{}", headers=bearer(VIEWER)).status_code == 401
@@ -157,6 +160,7 @@ def test_a_token_opens_no_verb_whatever_its_rights(secured: Secured, reviews: Re
 
 @pytest.mark.parametrize("path", OPEN)
 def test_health_is_for_everybody(secured: Secured, reviews: ReviewServer, path: str) -> None:
+    """Rule 34.2."""
     for place in (path, path + "/"):
         assert secured.call("GET", place)[0] == 200
         assert secured.flask.test_client().get(place).status_code == 200
@@ -166,6 +170,7 @@ def test_health_is_for_everybody(secured: Secured, reviews: ReviewServer, path: 
 def test_kube_scheduler_schedules_with_its_certificate_while_the_api_server_answers_nothing(
     secured: Secured, reviews: ReviewServer
 ) -> None:
+    """Rule 34.1."""
     reviews.failure = 500
     pod = secured.cluster.create("p")
     status, answer, _ = secured.call("POST", FILTER_PATH, filter_body(pod), client="scheduler")
@@ -177,7 +182,7 @@ def test_kube_scheduler_schedules_with_its_certificate_while_the_api_server_answ
 @pytest.mark.parametrize("path", [path for path in PATHS if path not in (*VERBS, *OPEN, WHAT_IF_PATH, IF_PATH)])
 def test_a_viewers_token_reads_every_path_and_changes_none(secured: Secured, path: str) -> None:
     flask = secured.flask.test_client()
-    is_there = path not in {HISTORY_PATH, RECORD_PATH, why_path("x")}  # neither is kept, and nobody waits
+    is_there = path not in {HISTORY_PATH, RECORD_PATH, STATUS_PATH, why_path("x")}  # none is kept, and no job waits
     expected = 404 if not is_there else 400 if path.endswith("/x") else 200
     assert secured.call("GET", path, **bearer(VIEWER))[0] == expected
     assert flask.get(path, headers=bearer(VIEWER)).status_code == expected

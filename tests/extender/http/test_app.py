@@ -23,6 +23,7 @@ from hived_extender.api.paths import (
     PAGE_PATH,
     QUEUE_PATHS,
     RECORD_PATH,
+    STATUS_PATH,
 )
 from hived_extender.http import app
 from hived_extender.http.access import Gate, gate_of
@@ -36,9 +37,9 @@ from tests.property.examples import examples
 
 DOCS = (ROOT / "docs" / "http.md").read_text()
 INSPECT = "/v1/inspect"
-WITH_PARTS = (CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH, *QUEUE_PATHS)
+WITH_PARTS = (CONFIG_PATH, DEFRAG_PATH, INPUTS_PATH, MOVES_PATH, STATUS_PATH, *QUEUE_PATHS)
 SERVED = [route for route in ROUTES if not route.path.startswith(WITH_PARTS)]
-"""The paths that exist without a configuration to show, plans for moves, and queues."""
+"""The paths that exist without a configuration to show, plans for moves, the status, and queues."""
 
 
 @pytest.fixture
@@ -232,6 +233,11 @@ def _references(value: Any) -> Any:
             yield from _references(item)
 
 
+def test_no_path_deletes() -> None:
+    """Rule 34.3."""
+    assert {route.method for route in ROUTES} == {"GET", "POST"}
+
+
 def test_unknown_paths_and_wrong_methods_answer_a_json_string(client: FlaskClient) -> None:
     for method, path, status in (("GET", "/v2", 404), ("GET", "/v1/extender/filter", 405), ("DELETE", "/", 405)):
         response = client.open(path, method=method)
@@ -376,3 +382,11 @@ def test_a_replica_does_not_import_flask_before_somebody_needs_it() -> None:
     code = "import sys, hived_extender.running; print('flask' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("path", ["/v1/inspect/jobs", "/v1/inspect/jobs?user=ann"])
+def test_jobs_of_a_caller_whom_nobody_knows_are_refused(path: str) -> None:
+    client = create_app(SmallCluster().service).test_client()
+    response = client.get(path + ("&" if "?" in path else "?") + "me=")
+    assert (response.status_code, "me=''" in response.text) == (400, True)
+    assert client.get("/v1/inspect/jobs?me=ann").status_code == 200

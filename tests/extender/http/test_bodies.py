@@ -23,8 +23,9 @@ from hived_extender.http import shim, webhook
 from hived_extender.http.app import create_app
 from hived_extender.http.bodies import BODY_LIMIT
 from hived_extender.http.change_routes import CONFIG_BODY_LIMIT
+from hived_extender.http.routes import SMALL_LIMIT, WHAT_IF_LIMIT
 from hived_extender.http.server import HttpServer, listen
-from hived_extender.http.shim import SMALL_LIMIT, WHAT_IF_LIMIT, Shim
+from hived_extender.http.shim import Shim
 from hived_extender.http.webhook import MUTATE_PATH, Webhook
 from hived_extender.jobs.admission import Admission
 from tests.extender.machine.small_cluster import CONFIG, PATIENCE_S, SmallCluster, filter_body, wait_until

@@ -118,7 +118,10 @@ def test_pages_in_a_browser_do_not_push(store: ConfigMapStore) -> None:
     body = json.dumps({"text": OTHER})
     for origin in ("https://elsewhere.example", "null"):
         answer = client.post("/v1/config", data=body, headers={"Origin": origin, "Content-Type": "text/plain"})
-        assert (answer.status_code, answer.json) == (403, "a page in a browser may not push: it says Origin")
+        assert (answer.status_code, answer.json) == (
+            403,
+            "a page of another site may not call this: its Origin is not this host",
+        )
     assert store.read().stored.versions == (FIRST,)
     assert push(client)[0] == 200
 

@@ -10,7 +10,7 @@ from hived_extender.http.app import create_app
 from hived_extender.insight import answering
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecast import Forecaster
-from tests.extender.machine.small_cluster import SmallCluster, node, spec_text
+from tests.extender.machine.small_cluster import SmallCluster, node, node_json, pod_json, spec_text, to_node, to_pod
 
 JOBS = "/v1/inspect/jobs"
 WHY = "/v1/inspect/why/"
@@ -92,8 +92,39 @@ def test_the_query_chooses_jobs(client: FlaskClient, query: str, chosen: list[st
 def test_a_key_that_means_nothing_is_refused(client: FlaskClient) -> None:
     response = client.get(JOBS + "?cluster=b")
     assert (response.status_code, response.json) == (
-        400, "'cluster' means nothing here; the query may have vc, state, user, namespace, node, q, queued",
-    )  # fmt: skip
+        400,
+        "'cluster' means nothing here; the query may have vc, state, user, namespace, node, q, queued, pods, ended, "
+        "me, selector",
+    )
+
+
+def test_jobs_that_have_ended_are_a_list_of_their_own(client: FlaskClient) -> None:
+    assert names(client, "?ended=1d") == names(client, "?ended=") == []
+    response = client.get(JOBS + "?ended=5")
+    assert response.status_code == 400
+    assert response.json.startswith("ended: expected a length of time such as 90m")
+
+
+def test_labels_choose_jobs_by_their_pods_and_nodes_by_their_objects(small: SmallCluster, client: FlaskClient) -> None:
+    for name, label in (("five", "nlp"), ("six", "cv")):
+        pod = pod_json(name, spec_text())
+        pod["metadata"]["labels"] = {"team": label}
+        small.service.pod_seen(to_pod(pod))
+    assert names(client, "?selector=team%3Dnlp") == ["ns/five"]
+    assert names(client, "?selector=team&selector=team!%3Dnlp") == ["ns/six"]
+    assert "ns/five" not in names(client, "?selector=!team")
+    assert client.get(JOBS + "?selector=a,").status_code == 400
+    refused = client.get(JOBS + "?selector=a&ended=1d")
+    assert (refused.status_code, refused.json) == (
+        400,
+        "selector and ended exclude each other: no labels of ended jobs are kept",
+    )
+    labelled = node_json("n2")
+    labelled["metadata"]["labels"] = {"zone": "west"}
+    small.service.node_seen(to_node(labelled))
+    assert [one["node"] for one in client.get("/v1/inspect/nodes?selector=zone+in+(west)").json] == ["n2"]
+    assert "n2" not in [one["node"] for one in client.get("/v1/inspect/nodes?selector=!zone").json]
+    assert client.get("/v1/inspect/nodes?selector=!").status_code == 400
 
 
 def test_the_whole_answer_about_a_job_has_what_would_help(client: FlaskClient) -> None:
@@ -182,4 +213,4 @@ def test_a_start_that_waits_for_nodes_is_unknown_for_that_reason() -> None:
     assert told.certificate is not None
     assert told.certificate.cause == "bad"
     assert told.when is not None
-    assert (told.when.kind, told.when.because) == ("unknown", "nobody says when the nodes are healthy again")
+    assert (told.when.kind, told.when.because) == ("unknown", "it is not known when the nodes are healthy again")

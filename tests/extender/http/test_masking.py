@@ -3,10 +3,15 @@
 from collections.abc import Mapping
 
 import pytest
+from msgspec.structs import replace
 
+from hived_extender.api.names import short_name
+from hived_extender.api.status import ShortPromise, Status
 from hived_extender.api.waiting import (
     MASKED,
+    BadNode,
     Certificate,
+    Ended,
     Holder,
     IfResult,
     Job,
@@ -21,7 +26,7 @@ from hived_extender.http.access import Gate
 from hived_extender.http.answers import Identity
 from hived_extender.http.masking import FAILED_S, MOST_REVIEWS, REMEMBERED_S, Mask, Masking
 from hived_extender.kube.client import KubeError
-from hived_extender.machine.certificates import with_sentence
+from hived_extender.machine.certificates import ended_sentence, with_sentence
 
 ANN = Identity("ann", (), "", ())
 NAMESPACES = {"cv/mine": "cv", "podgroup/nlp/theirs": "nlp", "nlp/pod": "nlp"}
@@ -76,22 +81,28 @@ def test_without_callers_that_are_known_everybody_sees_everything() -> None:
 
 def gone(by: str, namespace: str) -> Job:
     """A job of cv that was preempted, at the first moment of 1970."""
-    news = Preempted(at="1970-01-01T00:00:00Z", by=by, namespace=namespace)
-    sentence = f"preempted at 00:00 for {by}"
-    return Job(name="cv/mine", state="Preempted", namespace="cv", sentence=sentence, preempted=news)
+    news = Preempted(at="1970-01-01T00:00:00Z", by=by, namespace=namespace, priority=7, why="reclaim")
+    ended = Ended(at=news.at, gpus=2, gpu_hours=1.5, exit_code=1, pod="cv/mine", evictions=[news], eviction_count=1)
+    sentence = ended_sentence("Preempted", ended, "1970-01-01", "cv")
+    return Job(
+        name="cv/mine", state="Preempted", namespace="cv", sentence=sentence, preempted=news, ended=ended, nodes=["n"]
+    )
 
 
 def test_the_job_for_which_another_was_preempted_may_be_hidden() -> None:
     job = gone("podgroup/nlp/theirs", "nlp")
     for found in (mask("cv").listed(job, None, 0.0), mask("cv").why(Why(job=job), 0.0, NAMESPACES).job):
-        assert found.preempted == Preempted(at="1970-01-01T00:00:00Z", by=MASKED)
-        assert found.sentence == "preempted at 00:00 for another tenant's job"
+        assert found.preempted == Preempted(at="1970-01-01T00:00:00Z", by=MASKED, why="reclaim")
+        assert found.ended is not None
+        assert found.ended.evictions == [found.preempted]
+        assert found.sentence == "preempted at 00:00 for another tenant's job: lent cells were reclaimed"
     assert mask("cv", "nlp").listed(job, None, 0.0) == job
 
 
 def test_a_preempted_job_that_is_hidden_says_nothing_of_it() -> None:
     found = mask("nlp").listed(gone("podgroup/nlp/theirs", "nlp"), None, 0.0)
-    assert (found.name, found.sentence, found.preempted) == (MASKED, "", None)
+    assert (found.name, found.sentence, found.preempted, found.nodes) == (MASKED, "", None, [])
+    assert found.ended == Ended(at="1970-01-01T00:00:00Z", gpus=2, gpu_hours=1.5)
 
 
 def test_victims_of_a_pod_that_does_not_exist_yet_may_be_hidden() -> None:
@@ -123,6 +134,17 @@ def test_a_certificate_names_nobody_hidden() -> None:
     ]
 
 
+def test_a_hidden_job_with_an_object_is_named_in_no_way() -> None:
+    named = {"Job/nlp/secret": "nlp", "Job/cv/mine": "cv"}
+    unblock = [
+        Unblock(change=f"ends={name}", text=f"once {short_name(name, namespace, 'cv')} has ended", victims=[name])
+        for name, namespace in named.items()
+    ]
+    found = mask("cv").certificate(replace(certificate(), unblock=unblock), 0.0, "cv", named)
+    assert "secret" not in str(found)
+    assert [one.text for one in found.unblock] == [f"once {MASKED} has ended", "once mine has ended"]
+
+
 def test_a_hidden_job_keeps_what_names_nobody() -> None:
     job = Job(
         name="nlp/pod", state="Waiting", namespace="nlp", user="bob", vc="a", pods=["nlp/pod"], asks="3 GPU",
@@ -135,6 +157,14 @@ def test_a_hidden_job_keeps_what_names_nobody() -> None:
 def test_nodes_and_results_name_nobody_hidden() -> None:
     shown = mask("cv")
     assert shown.node(NodeView(node="n0", groups=["cv/mine", "nlp/pod"]), NAMESPACES).groups == ["cv/mine", MASKED]
+    reason = "short of devices: 1 used by cv/mine, 2 used by claim nlp/pod; allocatable 5 of 8 nvidia.com/gpu"
+    without = reason.replace("nlp/pod", MASKED)
+    assert shown.node(NodeView(node="n0", reason=reason), NAMESPACES).reason == without
+    assert shown.bad_node(BadNode("n0", reason)).reason == without
+    short = [ShortPromise(vc="a", cells=1, nodes=[BadNode("n0", reason)])]
+    assert shown.status(Status(state="healthy", short=short)).short[0].nodes == [BadNode("n0", without)]
+    held = Holder(group="nlp/pod", namespace="nlp", vc="b", user="eve", since="2026-01-01T00:00:00Z", lent_by=["a"])
+    assert shown.holder(held) == replace(held, group=MASKED, namespace="", user="")
     tried = IfResult(starts=True, nodes=["n0"], victims=["nlp/pod"])
     assert shown.outcome(tried, 0.0, "cv", NAMESPACES).victims == [MASKED]
     job = Job(name="cv/x", state="Waiting", namespace="cv", sentence="in use by podgroup/nlp/theirs")

@@ -14,7 +14,7 @@ from hived_extender.http.app import create_app
 from hived_extender.http.past_routes import DAY_S, Span, read_span
 from hived_extender.insight.history import HistoryRings
 from hived_extender.insight.store import Store
-from hived_extender.recording.record import Recorder
+from hived_extender.machine.recording.record import Recorder
 from hived_simulator.traces.reading import read_trace
 from tests.extender.machine.small_cluster import CONFIG, SmallCluster, spec_text
 

@@ -53,7 +53,9 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
         for name in (RUNS, OTHERS, OWN):
             _, namespace, short = name.split("/")
             spec = {"suspend": True, "parallelism": 1, "completions": 1, "template": template("b", 8, "10", "100000")}
-            found.kube.create(JOBS.replace("default", namespace), {"metadata": {"name": short}, "spec": spec})
+            labels = {} if name == RUNS else {"app": "train"}
+            meta = {"name": short, "labels": labels}
+            found.kube.create(JOBS.replace("default", namespace), {"metadata": meta, "spec": spec})
             found.expect(lambda: any(job.position == 0 for job in answers.jobs()))  # the first one runs
         found.expect(lambda: len(answers.jobs("b")) == 3)
         answers.act(QueueArgs(OTHERS, "move", "front"))
@@ -99,10 +101,22 @@ def test_the_jobs_of_others_are_masked_and_keep_their_places(client: FlaskClient
     assert items(client, token=BOSS) == [OTHERS, OWN, RUNS]
 
 
+def test_labels_choose_jobs_of_queues_but_none_that_are_masked(client: FlaskClient) -> None:
+    assert items(client, "?selector=app%3Dtrain", BOSS) == [OTHERS, OWN]
+    assert items(client, "?selector=app%3Dtrain") == [OWN]
+    assert items(client, "?selector=!app", BOSS) == [RUNS]
+    assert items(client, "?namespace=cv&namespace=finance", BOSS) == [OTHERS, OWN, RUNS]
+    for token, found in ((BOSS, [OTHERS, OWN]), (ANN, [OWN])):
+        listed = get(client, "/v1/inspect/jobs?queued=9&selector=app%3Dtrain", token).json["items"]
+        assert [job["name"] for job in listed] == found
+    assert get(client, "/v1/inspect/queues/jobs/b?selector=a=b=c", status=400).json.startswith("selector 'a=b=c'")
+
+
 @pytest.mark.parametrize("name", [OTHERS, "finance/merger-model", "merger-model", "Job/finance/none"])
 def test_a_hidden_job_is_as_unknown_as_one_that_does_not_exist(client: FlaskClient, name: str) -> None:
     assert get(client, f"/v1/inspect/queues/job/{name}", status=404).json.startswith(f"no job {name!r} is in a queue")
-    assert f"No job '{name}' is in a queue" in unescape(text_of(page(client, f"/page/queued/{name}", status=404)))
+    told = unescape(text_of(page(client, f"/page/jobs/{name}", status=404)))
+    assert f"No job, pod or affinity group {name} waits" in told
     status, said = change(client, ANN, job=name, action="hold")
     assert (status, said.startswith(f"no job {name!r} is in a queue")) == (404, True)
 
@@ -113,7 +127,7 @@ def test_no_answer_names_a_hidden_job(client: FlaskClient) -> None:
         "/v1/inspect/queues/jobs",
         f"/v1/inspect/queues/job/{OWN}",
     )
-    pages = ("/page/queues", "/page/queues/b", f"/page/queued/{OWN}")
+    pages = ("/page/queues", "/page/queues/b", f"/page/jobs/{OWN}")
     texts = [get(client, path).text for path in paths] + [page(client, path) for path in pages]
     assert [text for text in texts if "merger" in text or "finance" in text] == []
 
@@ -190,7 +204,7 @@ def test_an_administrator_holds_and_moves_all_jobs(client: FlaskClient) -> None:
 
 
 def buttons(client: FlaskClient, token: str) -> list[str]:
-    return re.findall(r'name="change" value="(\w+)"', page(client, f"/page/queued/{OWN}", token))
+    return re.findall(r'name="change" value="(\w+)"', page(client, f"/page/jobs/{OWN}", token))
 
 
 def test_a_move_without_a_place_is_a_mistake(client: FlaskClient) -> None:
@@ -207,7 +221,7 @@ def test_a_page_has_the_buttons_that_somebody_may_press(client: FlaskClient) -> 
 
 
 def test_the_form_of_an_owner_holds_and_does_not_move(client: FlaskClient) -> None:
-    found = re.search(r'name="token" value="([0-9a-f]+)"', page(client, f"/page/queued/{OWN}"))
+    found = re.search(r'name="token" value="([0-9a-f]+)"', page(client, f"/page/jobs/{OWN}"))
     assert found is not None
     headers = bearer(ANN) | {"Host": "localhost", "Origin": "http://localhost", "Accept": BROWSER}
     statuses = [

@@ -3,18 +3,22 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from hived.values.errors import UserError
 from hived_extender.api import paths
 from hived_extender.api.configuration import ConfigReport, ReportedGroups, ReportedJob
 from hived_extender.api.waiting import MASKED
+from hived_extender.http import access
 from hived_extender.http.access import Gate
 from hived_extender.http.answers import Identity, Question
-from hived_extender.http.change_rights import OF_A_FILE, ConfigPushes
+from hived_extender.http.change_rights import OF_A_FILE, ConfigPushes, RememberedRights
 from hived_extender.http.masking import Mask, Masking
 from hived_extender.http.routes import ROUTES, answer
 from hived_extender.http.routing import Backend, rights_table
+from hived_extender.kube.client import KubeError
 from hived_extender.reconfiguration.stores import FileStore
 from tests.extender.machine.small_cluster import SmallCluster, spec_text
 from tests.extender.stored_config import configurations_of
@@ -137,6 +141,74 @@ def test_where_the_configuration_is_a_file_changes_take_a_right_of_their_own(is_
         with pytest.raises(Exception, match="ann may not push: no role of theirs allows 'update'"):
             pushes.name_of(ANN)
     assert asked == [{"verb": "update", **OF_A_FILE}]
+
+
+class Rights:
+    """Answers of the API server, which are counted; `now` is the time of what is remembered."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.allowed, self.asked, self.now = True, 0, 100.0
+        monkeypatch.setattr(access, "time", SimpleNamespace(monotonic=lambda: self.now))
+
+    def __call__(self, caller: Identity, resource: Mapping[str, str]) -> bool:
+        self.asked += 1
+        return self.allowed
+
+
+@pytest.mark.parametrize(("allowed", "seconds"), [(True, 10.0), (False, 2.0)])
+def test_a_right_that_pages_show_is_obeyed_within_seconds_once_it_is_another(
+    allowed: bool, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rights = Rights(monkeypatch)
+    shown, rights.allowed = RememberedRights(rights), allowed
+    assert [shown(ANN, OF_A_FILE) for _ in range(5)] == [allowed] * 5
+    assert rights.asked == 1
+    rights.allowed = not allowed
+    rights.now += seconds - 0.1
+    assert shown(ANN, OF_A_FILE) is allowed
+    rights.now += 0.2
+    assert shown(ANN, OF_A_FILE) is not allowed
+
+
+def test_rights_are_remembered_by_caller_and_object_and_not_while_the_api_server_fails() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def may_do(caller: Identity, resource: Mapping[str, str]) -> bool:
+        asked.append((caller.name, resource["name"]))
+        if caller.name == "lost":
+            raise KubeError(0, "NoAnswer", "timed out")
+        return (caller.name, resource["name"]) == ("ann", "one")
+
+    shown = RememberedRights(may_do)
+    callers = [ANN, Identity("bob"), Identity("ann", ("others",))]
+    found = [shown(caller, {"name": name}) for _ in range(3) for caller in callers for name in ("one", "two")]
+    assert found == [True, False, False, False, True, False] * 3
+    assert len(asked) == 6
+    for _ in range(2):
+        with pytest.raises(KubeError):
+            shown(Identity("lost"), {"name": "one"})
+    assert len(asked) == 8
+
+
+def test_few_rights_are_remembered_and_the_oldest_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "REMEMBERED_COUNT", 2)
+    rights = Rights(monkeypatch)
+    shown = RememberedRights(rights)
+    for name in ("0", "1", "2", "2", "1", "0"):
+        shown(ANN, {"name": name})
+    assert rights.asked == 4
+
+
+def test_a_change_is_asked_about_anew_whatever_pages_remember(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rights = Rights(monkeypatch)
+    store = FileStore(tmp_path / "hivedscheduler.yaml")
+    pushes = ConfigPushes(configurations_of(SmallCluster().service, store), rights, is_private=False)
+    assert [pushes.shown.name_of(ANN) for _ in range(5)] == ["ann"] * 5
+    assert rights.asked == 1
+    rights.allowed = False
+    with pytest.raises(UserError, match="ann may not push"):
+        pushes.name_of(ANN)
+    assert pushes.shown.name_of(ANN) == "ann"
 
 
 def test_the_record_is_for_those_who_may_get_all_pods(monkeypatch: pytest.MonkeyPatch) -> None:

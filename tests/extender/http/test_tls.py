@@ -13,8 +13,8 @@ import pytest
 from cryptography.hazmat.primitives import serialization as form
 
 from hived.values.errors import UserError
+from hived_deploy.certificates import Authority
 from hived_extender.api.paths import FILTER_PATH
-from hived_extender.deploy.certificates import Authority
 from hived_extender.http import server
 from hived_extender.http.guard import Limits
 from hived_extender.http.tls import ServerTls

@@ -5,6 +5,7 @@ import math
 import os
 import signal
 import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,10 @@ from hived_extender.insight import answering
 from hived_extender.insight import forecast as forecaster_module
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecast import Forecaster
+from hived_extender.insight.snapshot import Snapshot
+from hived_extender.machine.service import Service
+from hived_extender.machine.verbs import NotLeadingError
+from tests.expecting import expect_soon
 from tests.extender.machine.small_cluster import SmallCluster, wait_until
 
 
@@ -38,6 +43,28 @@ def test_a_forecast_that_fails_is_logged_and_the_next_is_tried(
     wait_until(lambda: "forecasts have failed" in caplog.text)
     wait_until(lambda: answers.view().find("ns/p").job.when is not None)
     assert [one.levelno for one in caplog.records if one.levelno >= logging.WARNING] == [logging.CRITICAL]
+
+
+def test_a_glance_waits_for_no_view_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = SmallCluster()
+    answers, real, may_go_on = Answering(small.service, fresh_s=0.0), answering.take, threading.Event()
+
+    def slow(service: Service) -> Snapshot:
+        assert may_go_on.wait(30)
+        return real(service)
+
+    monkeypatch.setattr(answering, "take", slow)
+    assert answers.glance(0.01) is None
+    may_go_on.set()
+    first = expect_soon(lambda: answers.glance(0.01))
+    may_go_on.clear()
+    small.create("p")
+    assert answers.glance(0.01) is first
+    may_go_on.set()
+    wait_until(lambda: (found := answers.glance(0.01)) is not None and "ns/p" in found.named)
+    small.has_lease = False
+    with pytest.raises(NotLeadingError):
+        answers.glance(0.01)
 
 
 def test_a_forecast_is_not_told_once_the_causes_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,8 @@ from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
 from hived.values.events import NodeHealthChanged, Phase, PodAllocated, ScheduleRequested
 from hived.values.specs import PodRequest
-from hived_extender.api.waiting import FreeCells
+from hived_config.loader import load_text
+from hived_extender.api.waiting import FreeCells, leaf_rows
 from hived_extender.insight.free_cells import free_cells
 from tests.core.builders import healthy_state, pod, quota, rack_cluster
 from tests.property.false_waits import KINDS, World, change, new_world, random_group, small_spec
@@ -119,3 +120,36 @@ def test_a_copy_of_the_cells_gives_the_same_rows() -> None:
     state = healthy_state(rack_cluster())
     run(state, pod("g", vc="A", priority=0, members=((1, 1),)))
     assert free_cells(copy_cells(state)) == free_cells(state)
+
+
+ONE_GPU_NODES = """\
+physicalCluster:
+  cellTypes:
+    T4-NODE: {childCellType: T4, childCellNumber: 1, isNodeLevel: true}
+    T4-RACK: {childCellType: T4-NODE, childCellNumber: 1}
+    A10-NODE: {childCellType: A10, childCellNumber: 2, isNodeLevel: true}
+    TWIN: {childCellType: A10, childCellNumber: 1, isNodeLevel: true}
+  physicalCells:
+  - {cellType: T4-RACK, cellChildren: [{cellAddress: t0}]}
+  - {cellType: T4-RACK, cellChildren: [{cellAddress: t1}]}
+  - {cellType: T4-RACK, cellChildren: [{cellAddress: t2}], pinnedCellId: own}
+  - {cellType: T4-RACK, cellChildren: [{cellAddress: t3}], pinnedCellId: other}
+  - {cellType: A10-NODE, cellAddress: a0}
+  - {cellType: TWIN, cellAddress: w0}
+virtualClusters:
+  A:
+    virtualCells: [{cellType: T4-RACK, cellNumber: 1}, {cellType: A10-NODE, cellNumber: 1}]
+    pinnedCells: [{pinnedCellId: own}, {pinnedCellId: other}]
+  B:
+    virtualCells: [{cellType: T4-RACK.T4-NODE, cellNumber: 1}, {cellType: TWIN, cellNumber: 1}]
+"""
+
+
+def test_leaf_cells_count_once_where_larger_cells_have_one_each() -> None:
+    state = healthy_state(load_text(ONE_GPU_NODES, "one.yaml", environ={}).cluster)
+    rows = leaf_rows(free_cells(state))
+    assert {row.level for row in rows} == {"T4", "A10"}
+    totals = {vc: sum(row.promised for row in rows if row.vc == vc) for vc in ("A", "B")}
+    assert totals == {"A": 1 + 2 + 2, "B": 1 + 1}
+    run(state, pod("o", vc="B", priority=-1, members=((2, 1),), leaf_cell_type="T4"))
+    assert sum(row.borrowed for row in leaf_rows(free_cells(state)) if row.vc == "B") == 2

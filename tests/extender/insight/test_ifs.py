@@ -121,6 +121,15 @@ def test_a_group_may_be_named_as_its_pods_write_it() -> None:
     assert read_change("ends=me~train/worker", known) == read_change("ends=lab:me~train/worker", known)
 
 
+@pytest.mark.parametrize("wrong", ["Job/lab/x", "Job/x", "podgroup/lab/x", "podgroup/x"])
+def test_a_job_is_not_named_by_another_kind(wrong: str) -> None:
+    known = Known({"PyTorchJob/lab/x": ["lab/x-0"]}, (), (), (), ())
+    for name in ("PyTorchJob/lab/x", "pytorchjob/lab/x", "pytorchjob/x", "job/x", "lab/x", "x"):
+        assert read_change(f"ends={name}", known) == read_change("ends=PyTorchJob/lab/x", known)
+    with pytest.raises(UserError, match="no job"):
+        read_change(f"ends={wrong}", known)
+
+
 def test_jobs_that_are_hidden_cannot_be_named_and_are_not_told() -> None:
     snapshot = take(full().service)
     entry = snapshot.find("ns/late")

@@ -84,7 +84,7 @@ def test_lent_cells_name_their_borrowers() -> None:
     small.create("p", spec_text("b", priority=2))
     found = certificate(small, "ns/p")
     assert found.cause == "lent"
-    assert found.sentence.startswith("needs 1 node of 4 GPU; its cells are being taken back from o")
+    assert found.sentence.startswith("needs 1 node of 4 GPU; its cells are being reclaimed from o")
     assert "(opportunistic)" in found.sentence
 
 
@@ -109,7 +109,7 @@ def test_nobody_is_said_to_leave_who_would_leave_in_vain() -> None:
     found = certificate(small, "ns/high")
     assert (found.cause, found.holders) == ("kubernetes", [])
     assert found.sentence == (
-        "needs 1 pod of 2 GPU; others use its cells, and kube-scheduler would refuse it whoever of them left "
+        "needs 1 pod of 2 GPU; others use its cells, and kube-scheduler would refuse it even without them "
         "(n0: Insufficient cpu)"
     )
     told = Answering(small.service, fresh_s=0.0).why("ns/high").certificate

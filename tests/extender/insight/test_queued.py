@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
+from hived_extender.api.queues import QueueArgs
 from hived_extender.api.waiting import Certificate, When, Why
 from hived_extender.insight.judge import HELD
 from tests.expecting import expect_soon
 from tests.extender.queues.embedded_jobs import GPU, PODS, TREES, Jobs, jobs_on
 from tests.extender.queues.test_limits import config, of
+from tests.known import patch_node
 
 pytestmark = pytest.mark.sample(5)
 
@@ -112,6 +114,26 @@ def test_jobs_before_a_job_have_the_cells_first_that_others_leave(tmp_path: Path
         assert tried(jobs, "c4", "ends=c1", "priority=11") == ""
 
 
+def test_a_held_job_that_can_run_on_borrowed_cells_alone_is_held_and_not_refused(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        jobs.create("c1")
+        jobs.expect(lambda: jobs.runs("c1"))
+        jobs.create("wide", pods=2)
+        jobs.expect(lambda: jobs.state("wide") == "Waiting")
+        for action in ("hold", "release"):
+            jobs.inspector.change_queue(QueueArgs("wide", action))
+            found = jobs.inspector.why("wide")
+            assert found is not None
+            assert found.certificate is not None
+            assert not found.certificate.never
+            assert found.when is not None
+            assert found.when.kind == "unknown"
+            says = found.certificate.sentence == "is held: hived release lets it take its turn"
+            assert says == (action == "hold")
+        jobs.create("huge", pods=3, gpus=8)
+        jobs.expect(lambda: jobs.state("huge") == "Refused")
+
+
 def test_a_job_of_another_quota_is_named_that_uses_what_their_parent_has(tmp_path: Path) -> None:
     with jobs_on(tmp_path) as jobs:
         jobs.kube.create(TREES, tree(2))
@@ -133,7 +155,7 @@ def starting(tmp_path: Path) -> Iterator[Jobs]:
     with jobs_on(tmp_path) as found:
         found.running.cluster.stop_scheduler()
         found.create("first", "b")
-        found.expect(lambda: found.is_let_go("first"), lambda: bool(found.kube.get(PODS)["items"]))
+        found.expect(lambda: found.is_resumed("first"), lambda: bool(found.kube.get(PODS)["items"]))
         yield found
 
 
@@ -166,7 +188,7 @@ def test_rules_of_kubernetes_that_keep_a_job_of_a_queue_away_are_named(tmp_path:
     with jobs_on(tmp_path) as jobs:
         taint = {"key": "team", "value": "vision", "effect": "NoSchedule"}
         for node in ("n1", "n2"):
-            jobs.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": [taint]}})
+            patch_node(jobs.running, jobs.kube, node, {"spec": {"taints": [taint]}})
         jobs.create("kept-away", "b")
         jobs.expect(lambda: "refuses 2 of the VC's 2 nodes" in jobs.reason("kept-away"))
         found = jobs.inspector.why("Job/default/kept-away")
@@ -190,7 +212,7 @@ def test_the_cause_is_the_quota_for_the_first_that_waits_for_it_and_for_those_be
         jobs.create("c2", "b", pods=2)
         jobs.expect(lambda: jobs.reason("c2").startswith("is first, and too little is left of the min of its quota; "))
         jobs.create("c3", "b", labels=stays)
-        jobs.expect(lambda: jobs.reason("c3").endswith("; nobody goes past the first that waits for its quota"))
+        jobs.expect(lambda: jobs.reason("c3").endswith("; none may pass the first that waits for its quota"))
         for name in ("c2", "c3"):
             why = jobs.inspector.why(f"Job/default/{name}")
             assert why is not None

@@ -1,5 +1,6 @@
 """Samples of a running service: what they say, when they are taken, and what they cost."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,13 @@ START = 1_790_000_000 // 3600 * 3600
 class Sampled:
     """A small cluster with a sampler, one minute between two samples."""
 
-    def __init__(self, path: Path | None = None, cluster: SmallCluster | None = None) -> None:
+    def __init__(
+        self, path: Path | None = None, cluster: SmallCluster | None = None, queued: Callable[[], dict[str, int]] = dict
+    ) -> None:
         self.cluster = cluster or SmallCluster(preemption=PreemptionPolicy())
         self.history = HistoryRings(Store(path))
         self.at = float(START)
-        self.sampler = Sampler(self.cluster.service, self.history, now=lambda: self.at)
+        self.sampler = Sampler(self.cluster.service, self.history, now=lambda: self.at, queued=queued)
 
     def look(self) -> None:
         self.sampler.look()
@@ -39,6 +42,16 @@ class Sampled:
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.cluster.service.metrics.registry.get_sample_value(name, labels)
+
+
+def test_a_sample_has_the_pods_that_jobs_in_queues_will_have() -> None:
+    queued = {"a": 3}
+    one = Sampled(queued=lambda: queued)
+    one.look()
+    queued["a"] = 1
+    one.look()
+    series = next(each for each in one.past().series if each.metric == "queued_pods")
+    assert (series.labels, series.values) == ({"vc": "a"}, [3.0, 1.0])
 
 
 def test_a_sample_has_the_cells_of_every_virtual_cluster() -> None:

@@ -11,7 +11,6 @@ from hived.values.errors import InvariantError
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, take
 from hived_extender.jobs.kinds import native
 from hived_extender.jobs.kinds.description import ObjectRef
-from hived_extender.machine.cluster_cache import USER_LABEL
 from hived_extender.machine.offers import Offers
 from hived_extender.machine.verbs import NotLeadingError
 from tests.extender.machine.small_cluster import SmallCluster, node, spec_text
@@ -51,7 +50,7 @@ def test_jobs_wait_in_the_order_of_priority_and_age() -> None:
 def test_a_gang_waits_as_one_job_with_all_its_pods() -> None:
     small = SmallGangCluster()
     for index in range(3):
-        small.pod(f"g-{index}", annotations=koordinator("g", 3), labels={USER_LABEL: "ann"})
+        small.pod(f"g-{index}", annotations=koordinator("g", 3), labels={"userName": "ann"})
     entry = found(take(small.service), "podgroup/ns/g")
     assert entry.pods == ("ns/g-0", "ns/g-1", "ns/g-2")
     assert [one.spec.group.members[0].pod_count for one in entry.requests] == [3]

@@ -16,6 +16,7 @@ from hived_extender.jobs.admission import Admission, review
 from hived_extender.jobs.amounts import DEVICE_REQUESTS, requested
 from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.jobs.device_words import VARIABLES
+from hived_extender.jobs.kinds.marks import USER
 from hived_extender.jobs.wire import ENABLE_LIMIT, Pod
 from hived_lab.embedded.apiserver.patches import json_patch
 
@@ -101,6 +102,44 @@ def test_the_resource_is_the_one_of_a_sku_type(admission: Admission) -> None:
     assert saved(after) == {"resource": AMD, "total": 4, "containers": {"main": 4}}
     other = pod(container(count=4, resource="example.com/fpga"))
     assert DEVICE_REQUESTS not in changed(admission, other)[0]["metadata"].get("annotations", {})
+
+
+def by(username: str) -> dict[str, Any]:
+    return {"userInfo": {"username": username, "groups": []}}
+
+
+def named(admission: Admission, given: Any, username: str) -> dict[str, str]:
+    """The annotations of a pod that this user creates; a second review changes nothing."""
+    answer = asked(admission, given, **by(username))
+    after = json_patch(given, json.loads(base64.b64decode(answer["patch"]))) if "patch" in answer else given
+    assert "patch" not in asked(admission, after, **by(username))
+    found: dict[str, str] = after["metadata"].get("annotations", {})
+    return found
+
+
+def test_a_pod_that_names_no_user_has_the_name_of_its_creator(admission: Admission) -> None:
+    """Rule 24.20."""
+    assert named(admission, pod(container()), "ann@example.com") == {USER: "ann@example.com"}
+    kept = named(admission, pod(container(count=1), annotations={"a/b": "c"}), "ann")
+    assert (kept["a/b"], kept[USER], DEVICE_REQUESTS in kept) == ("c", "ann", True)
+
+
+@pytest.mark.parametrize(
+    ("given", "username"),
+    [
+        (pod(container(), annotations={USER: "bob"}), "ann"),
+        (pod(container(), labels={"userName": "bob"}), "ann"),
+        (pod(container(), annotations={"kubeflow.org/user": "bob"}), "ann"),
+        (pod(container(), ownerReferences=[{"kind": "ReplicaSet", "name": "r", "controller": True}]), "ann"),
+        (pod(container(), scheduler="default-scheduler"), "ann"),
+        (pod(container()), "system:serviceaccount:kube-system:job-controller"),
+        (pod(container()), ""),
+    ],
+)
+def test_what_names_a_user_or_was_made_by_no_person_keeps_its_words(
+    admission: Admission, given: Any, username: str
+) -> None:
+    assert named(admission, given, username) == given["metadata"].get("annotations", {})
 
 
 def test_annotations_and_fields_of_others_stay(admission: Admission) -> None:

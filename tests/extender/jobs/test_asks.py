@@ -1,6 +1,7 @@
 """The asks of pods: virtual cluster, priority, leaf cells (rules 21)."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -8,12 +9,13 @@ import pytest
 
 from hived.values.errors import UserError
 from hived.values.specs import SkuTypeSpec
-from hived_config.access import Access, AccessRules, NamespaceEntry, Operator, Requirement, VirtualClusterAccess
+from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import load_text
 from hived_config.rules import PodRules
+from hived_config.selectors import Requirement
 from hived_extender.jobs.amounts import Request, requested, skus_needed
 from hived_extender.jobs.annotations import PREFIX
-from hived_extender.jobs.asks import Ask, Resolver
+from hived_extender.jobs.asks import Ask, Resolver, vc_options
 from hived_extender.jobs.kinds.description import Description, Within
 from hived_extender.jobs.wire import Pod
 
@@ -138,7 +140,7 @@ def test_annotation_and_label_have_to_agree() -> None:
 
 
 def test_a_selector_takes_part_in_the_choice_of_the_virtual_cluster() -> None:
-    red = NamespaceEntry(requirements=(Requirement("team", Operator.IN, ("red",)),))
+    red = NamespaceEntry(requirements=(Requirement("team", "In", ("red",)),))
     rules = PodRules(access=AccessRules(virtual_clusters={"research": VirtualClusterAccess((red,))}))
     labels = {"team": {"team": "red"}, "labs": {"team": "blue"}}
     resolver = Resolver(CLUSTER, rules, labels.__getitem__)
@@ -151,7 +153,7 @@ def test_a_namespace_that_may_use_nothing_has_no_virtual_cluster_called_default(
     with pytest.raises(UserError) as caught:
         Resolver(CLUSTER, rules).resolve(pod(GPU), of_gang(queue="blue"))
     assert caught.value.message == (
-        "no virtual cluster, its queue 'blue' names none: have the configuration list namespace team under "
+        "which virtual cluster? its queue 'blue' names none: have the configuration list namespace team under "
         "virtualClusters.NAME.namespaces"
     )
 
@@ -160,10 +162,22 @@ def test_a_pod_of_no_virtual_cluster_is_told_all_ways_to_name_one() -> None:
     with pytest.raises(UserError) as caught:
         Resolver(ONE_NODE, PodRules()).resolve(pod(GPU), of_gang(queue="blue"))
     assert caught.value.message == (
-        "no virtual cluster, its queue 'blue' names none: set the annotation "
-        "hivedscheduler.microsoft.com/virtual-cluster to one of one, or have the configuration list namespace team "
-        "under virtualClusters.NAME.namespaces"
+        "which virtual cluster? its queue 'blue' names none: add --vc one to hived submit, or set the annotation "
+        "hivedscheduler.microsoft.com/virtual-cluster; else have the configuration list namespace team under "
+        "virtualClusters.NAME.namespaces"
     )
+
+
+@pytest.mark.parametrize(
+    ("known", "told"),
+    [
+        (("research", "product"), "--vc product or --vc research"),
+        ("fedcba", "--vc NAME, which is one of a, b, c, d, e, f,"),
+        ((), "--vc NAME, which is one of (there is none),"),
+    ],
+)
+def test_the_option_that_names_a_virtual_cluster_is_spelt_out(known: Sequence[str], told: str) -> None:
+    assert vc_options(known) == told
 
 
 # ---- priority

@@ -112,39 +112,34 @@ def test_a_refusal_carries_status_and_reason(server: Server, client: KubeClient)
     assert caught.value.is_conflict
 
 
-def test_binding_sends_uid_node_and_annotations(server: Server, client: KubeClient) -> None:
-    server.will_answer({"kind": "Status", "status": "Success"}, status=201)
-    client.bind_pod("ns", "p", "u", "n", {"a": "b"})
-    method, path, _, _, body = server.seen[0]
-    assert (method, path) == ("POST", "/api/v1/namespaces/ns/pods/p/binding")
-    assert json.loads(body) == {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"namespace": "ns", "name": "p", "uid": "u", "annotations": {"a": "b"}},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
-    }
+BINDING = {
+    "apiVersion": "v1",
+    "kind": "Binding",
+    "metadata": {"namespace": "ns", "name": "p", "uid": "u", "annotations": {"a": "b"}},
+    "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
+}
+DELETION = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "u"}, "gracePeriodSeconds": 0}
+POD = "/api/v1/namespaces/ns/pods/p"
+NULLED = {"metadata": {"annotations": {"a": None}}}
 
 
-def test_deleting_names_the_uid_and_the_grace_period(server: Server, client: KubeClient) -> None:
-    server.will_answer({})
-    client.delete_pod("ns", "p", uid="u", grace_period_s=0)
-    method, path, _, _, body = server.seen[0]
-    assert (method, path) == ("DELETE", "/api/v1/namespaces/ns/pods/p")
-    assert json.loads(body)["preconditions"] == {"uid": "u"}
-    assert json.loads(body)["gracePeriodSeconds"] == 0
-
-
-def test_evicting_posts_an_eviction_of_the_policy_api(server: Server, client: KubeClient) -> None:
-    server.will_answer({})
-    client.evict_pod("ns", "p")
-    assert server.seen[0][1] == "/api/v1/namespaces/ns/pods/p/eviction"
-    assert json.loads(server.seen[0][4])["apiVersion"] == "policy/v1"
-
-
-def test_a_patch_is_a_merge_patch(server: Server, client: KubeClient) -> None:
+@pytest.mark.parametrize(
+    ("call", "method", "path", "sent"),
+    [
+        (lambda client: client.bind_pod("ns", "p", "u", "n", {"a": "b"}), "POST", f"{POD}/binding", BINDING),
+        (lambda client: client.delete_pod("ns", "p", uid="u", grace_period_s=0), "DELETE", POD, DELETION),
+        (lambda client: client.evict_pod("ns", "p"), "POST", f"{POD}/eviction", {"apiVersion": "policy/v1"}),
+        (lambda client: client.patch(POD, NULLED), "PATCH", POD, NULLED),
+    ],
+)
+def test_a_call_sends_what_it_is_about(
+    server: Server, client: KubeClient, call: Callable[[KubeClient], object], method: str, path: str, sent: Any
+) -> None:
     server.will_answer(thing("p"))
-    assert client.patch("/api/v1/namespaces/ns/pods/p", {"metadata": {"annotations": {"a": None}}})["metadata"]
-    assert server.seen[0][3]["Content-Type"] == "application/merge-patch+json"
+    call(client)
+    (seen,) = server.seen
+    assert (seen[0], seen[1], sent.items() <= json.loads(seen[4]).items()) == (method, path, True)
+    assert method != "PATCH" or seen[3]["Content-Type"] == "application/merge-patch+json"
 
 
 def test_no_server_at_all_is_an_error_with_status_zero() -> None:
@@ -206,6 +201,7 @@ def test_a_token_from_a_file_with_a_line_break_is_sent_without_it(server: Server
 
 
 def test_a_token_is_renewed_once_for_many_calls_and_at_once_when_it_is_refused(server: Server) -> None:
+    """Rule 34.4."""
     numbers = itertools.count(1)
     client = KubeClient(replace(load_configuration(server.url), credentials=bearer(lambda: str(next(numbers)))))
     for status in (200, 200, 401, 200):

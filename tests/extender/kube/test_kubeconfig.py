@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -16,7 +16,7 @@ from urllib.parse import parse_qs
 import pytest
 from msgspec.structs import replace
 
-from hived_extender.kube import kubeconfig
+from hived_extender.kube import service_account
 from hived_extender.kube.client import KubeClient, load_configuration
 from hived_extender.kube.endpoint import (
     Configuration,
@@ -27,7 +27,8 @@ from hived_extender.kube.endpoint import (
     Way,
     environment_proxy,
 )
-from hived_extender.kube.kubeconfig import read_service_account
+from hived_extender.kube.kubeconfig import read_kubeconfig
+from hived_extender.kube.service_account import read_service_account
 from tests.expecting import PATIENCE_S
 from tests.extender.http.secured import Files
 from tests.stub_server import Request, StubServer
@@ -82,25 +83,32 @@ def shown(way: Way) -> tuple[str, str, str]:
     return way.token, certificate, key
 
 
-def test_the_address_is_that_of_the_current_context(tmp_path: Path) -> None:
-    assert read(tmp_path).host == "https://host:6443"
+def test_address_and_proxy_are_those_of_the_current_context(tmp_path: Path) -> None:
+    configuration = read(tmp_path, None, {"proxy-url": "http://proxy:3128"})
+    assert (configuration.host, configuration.proxy) == ("https://host:6443", "http://proxy:3128")
 
 
-def test_a_user_without_credentials_is_nobody(tmp_path: Path) -> None:
-    assert read(tmp_path).credentials.identity().header == ""
-
-
-def test_a_token_is_sent_as_bearer(tmp_path: Path) -> None:
-    assert read(tmp_path, {"token": "secret"}).credentials.identity().header == "Bearer secret"
-
-
-def test_a_name_and_a_password_are_sent_as_basic(tmp_path: Path) -> None:
-    header = read(tmp_path, {"username": "me", "password": "x:y"}).credentials.identity().header
-    assert base64.b64decode(header.removeprefix("Basic ")).decode() == "me:x:y"
+@pytest.mark.parametrize(
+    ("user", "header"),
+    [
+        ({}, ""),
+        ({"token": "secret"}, "Bearer secret"),
+        ({"username": "me", "password": "x:y"}, f"Basic {base64.b64encode(b'me:x:y').decode()}"),
+        # a key that is null counts as unset
+        (
+            {"token": "secret", "tokenFile": None, "client-key-data": None, "exec": None, "auth-provider": None},
+            "Bearer secret",
+        ),
+        ({"token": None, "exec": None, "username": None, "password": None}, ""),
+        ({"token": "secret", "auth-provider": None, "unknown": [None]}, "Bearer secret"),
+    ],
+)
+def test_a_user_has_the_header_of_its_credentials(tmp_path: Path, user: dict[str, Any], header: str) -> None:
+    assert read(tmp_path, user).credentials.identity().header == header
 
 
 def test_a_token_file_that_was_replaced_is_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubeconfig, "REREAD_S", 0.0)
+    monkeypatch.setattr(service_account, "REREAD_S", 0.0)
     (tmp_path / "token").write_text("one\n")
     configuration = read(tmp_path, {"tokenFile": "token"})
     first = configuration.credentials.identity().header
@@ -138,10 +146,6 @@ def test_the_options_of_tls_reach_the_connections(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_a_proxy_of_the_file_is_used(tmp_path: Path) -> None:
-    assert read(tmp_path, None, {"proxy-url": "http://proxy:3128"}).proxy == "http://proxy:3128"
-
-
 def test_a_proxy_that_nobody_can_use_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(KubeError, match="proxy for the API server"):
         Endpoint(read(tmp_path, None, {"proxy-url": "socks5://proxy:1080"}))
@@ -156,19 +160,6 @@ def test_several_files_are_read_as_one_and_the_first_counts(tmp_path: Path, monk
     monkeypatch.setenv("KUBECONFIG", ":".join(str(tmp_path / name) for name in ("third", "absent", "second", "first")))
     configuration = load_configuration()
     assert (configuration.host, configuration.credentials.identity().header) == ("https://d", "Bearer second")
-
-
-@pytest.mark.parametrize(
-    "user",
-    [
-        {"token": "secret", "tokenFile": None, "client-key-data": None, "exec": None, "auth-provider": None},
-        {"token": None, "exec": None, "username": None, "password": None},
-        {"token": "secret", "auth-provider": None, "unknown": [None]},
-    ],
-)  # fmt: skip
-def test_a_key_that_is_null_counts_as_unset(tmp_path: Path, user: dict[str, Any]) -> None:
-    unset = {key: value for key, value in user.items() if value is not None}
-    assert read(tmp_path, user).credentials.identity().header == read(tmp_path, unset).credentials.identity().header
 
 
 def test_nulls_in_entries_that_are_not_in_use_do_no_harm(tmp_path: Path) -> None:
@@ -220,12 +211,29 @@ def test_an_entry_that_is_not_there_is_named(tmp_path: Path, kind: str) -> None:
         load_configuration(kubeconfig=str(path))
 
 
-def test_a_program_gives_a_token(tmp_path: Path) -> None:
-    user = program(tmp_path, credential(token="secret"))
-    assert read(tmp_path, user).credentials.identity().header == "Bearer secret"
+OWN = {"client-certificate": "pem", "client-key": "pem"}
+
+
+@pytest.mark.parametrize(
+    ("status", "user", "expected"),
+    [
+        ({"token": "secret"}, {}, ("Bearer secret", "", "")),
+        ({"clientCertificateData": "c", "clientKeyData": "k"}, {}, ("", "c", "k")),
+        ({"token": "t", "clientCertificateData": "c", "clientKeyData": "k"}, {}, ("Bearer t", "c", "k")),
+        # null is as nothing, and a certificate of the user counts more than one of the program
+        ({"token": "t", "clientCertificateData": None, "expirationTimestamp": None}, {}, ("Bearer t", "", "")),
+        ({"token": "t", "clientCertificateData": "c", "clientKeyData": "k"}, OWN, ("Bearer t", "own", "own")),
+    ],
+)
+def test_a_program_gives_a_token_or_a_certificate_or_both(
+    tmp_path: Path, status: dict[str, str | None], user: dict[str, str], expected: tuple[str, str, str]
+) -> None:
+    (tmp_path / "pem").write_text("own")
+    assert shown(Endpoint(read(tmp_path, program(tmp_path, credential(**status)) | user)).way()) == expected
 
 
 def test_a_program_is_asked_again_only_once_its_token_has_expired(tmp_path: Path) -> None:
+    """Rule 34.4."""
     user = program(tmp_path, credential(token="x", expirationTimestamp="2999-01-01T00:00:00Z"))
     configuration = read(tmp_path, user)
     asked = [configuration.credentials.identity().header and len(told(tmp_path)) for _ in range(3)]
@@ -233,28 +241,6 @@ def test_a_program_is_asked_again_only_once_its_token_has_expired(tmp_path: Path
     configuration = read(tmp_path, user)
     asked += [configuration.credentials.identity().header and len(told(tmp_path)) for _ in range(2)]
     assert [number - asked[0] for number in asked] == [0, 0, 0, 2, 3]
-
-
-def test_a_program_may_give_a_certificate(tmp_path: Path) -> None:
-    configuration = read(tmp_path, program(tmp_path, credential(clientCertificateData="c", clientKeyData="k")))
-    assert shown(Endpoint(configuration).way()) == ("", "c", "k")
-
-
-def test_a_program_may_give_a_token_and_a_certificate(tmp_path: Path) -> None:
-    user = program(tmp_path, credential(token="t", clientCertificateData="c", clientKeyData="k"))
-    assert shown(Endpoint(read(tmp_path, user)).way()) == ("Bearer t", "c", "k")
-
-
-def test_a_program_may_give_null_for_what_it_does_not_give(tmp_path: Path) -> None:
-    user = program(tmp_path, credential(token="t", clientCertificateData=None, expirationTimestamp=None))
-    assert shown(Endpoint(read(tmp_path, user)).way()) == ("Bearer t", "", "")
-
-
-def test_a_certificate_of_the_user_counts_more_than_one_of_the_program(tmp_path: Path) -> None:
-    (tmp_path / "pem").write_text("own")
-    user = program(tmp_path, credential(token="t", clientCertificateData="c", clientKeyData="k"))
-    user |= {"client-certificate": "pem", "client-key": "pem"}
-    assert shown(Endpoint(read(tmp_path, user)).way()) == ("Bearer t", "own", "own")
 
 
 def test_a_token_without_an_expiry_is_renewed_when_it_is_refused(tmp_path: Path) -> None:
@@ -384,7 +370,7 @@ def test_a_token_of_an_identity_provider_that_is_good_is_used_as_it_is(tmp_path:
 def test_an_expired_token_is_renewed_by_its_provider(
     tmp_path: Path, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubeconfig, "REREAD_S", 0.0)
+    monkeypatch.setattr(service_account, "REREAD_S", 0.0)
     credentials = read(tmp_path, oidc(provider)).credentials
     assert credentials.identity().header == f"Bearer {json_web_token(1, 'new')}"
     assert [form["refresh_token"] for form, _ in provider.forms] == [["r"], ["next"]]
@@ -426,7 +412,7 @@ def test_a_token_of_a_pod_that_is_refused_is_read_anew(tmp_path: Path, monkeypat
 
 
 def test_a_token_of_a_pod_is_read_anew_by_and_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kubeconfig, "REREAD_S", 0.0)
+    monkeypatch.setattr(service_account, "REREAD_S", 0.0)
     credentials = read_service_account(account(tmp_path, monkeypatch)).credentials
     (tmp_path / "token").write_text("new\n")
     assert credentials.identity().header == "bearer new"
@@ -448,12 +434,48 @@ def test_a_process_that_is_no_pod_has_no_service_account(tmp_path: Path, monkeyp
         load_configuration()
 
 
+def test_a_pod_imports_the_reader_of_its_account_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = (
+        "import sys; from pathlib import Path; from hived_extender.kube.service_account import read_service_account;"
+        f"read_service_account(Path({str(account(tmp_path, monkeypatch))!r}));"
+        "assert not {'kubernetes', 'kubernetes.config', 'requests', 'pydantic'} & sys.modules.keys();"
+        "from kubernetes import config; config.load_incluster_config, config.kube_config.KubeConfigLoader"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_an_address_alone_does_without_the_official_client() -> None:
     code = (
         "import sys; from hived_extender.kube.client import KubeClient; KubeClient.connect('http://127.0.0.1:1');"
         "sys.exit(bool({'kubernetes', 'yaml'} & sys.modules.keys()))"
     )
     subprocess.run([sys.executable, "-c", code], env=os.environ | {"HTTP_PROXY": "", "http_proxy": ""}, check=True)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"users": [{"name": "u", "user": {}}, {"name": "u", "user": {"token": "second"}}]},
+        {"users": [{"name": "u", "user": {"token": "abc"}}]},
+        {"users": []},
+    ],
+    ids=["an address alone", "the first user has none", "a token", "no user"],
+)
+def test_a_file_with_an_address_alone_is_read_as_the_official_client_reads_it(
+    tmp_path: Path, more: dict[str, Any]
+) -> None:
+    path = write(tmp_path, cluster={"server": "http://host:8080/"})
+    path.write_text(json.dumps(json.loads(path.read_text()) | more))
+
+    def found(read: Callable[[], Configuration]) -> object:
+        try:
+            configuration = read()
+        except Exception as error:
+            return str(error).partition("(kubeconfig ")[2] or f"{path}: {error})"
+        return configuration.host, configuration.proxy, configuration.tls, configuration.credentials.identity()
+
+    assert found(lambda: load_configuration(kubeconfig=str(path))) == found(lambda: read_kubeconfig([path]))
 
 
 def test_many_calls_at_once_renew_a_token_once() -> None:

@@ -13,7 +13,16 @@ from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.mates import MOST_RULES, MOST_TERMS, Rule, Surroundings, mate_rules
 from hived_extender.kube_rules.nodes import NodeRules
 from hived_extender.kube_rules.residents import Residents
-from tests.extender.kube_rules.objects import HOSTNAME, ZONE, host_port, make_pod, pod_affinity, spread, wire_node
+from tests.extender.kube_rules.objects import (
+    HOSTNAME,
+    ZONE,
+    expression,
+    host_port,
+    make_pod,
+    pod_affinity,
+    spread,
+    wire_node,
+)
 
 NAMES = ("n0", "n1", "n2", "n3")
 LABELS = {"app": "train"}
@@ -42,55 +51,91 @@ def said(rule: Rule) -> list[list[int]]:
     return [np.asarray(getattr(rule, each)).tolist() for each in rule.__slots__]
 
 
-def test_a_gang_without_rules_has_none() -> None:
-    assert rules_of(gang({}, cpu="8")) == ()
+def running(*names: str, **pod: Any) -> Residents:
+    """A pod on each of these nodes."""
+    residents = Residents(NAMES)
+    for name in names:
+        residents.put(name, name, make_pod(**pod))
+    return residents
 
 
-def test_a_single_pod_has_no_mates() -> None:
-    assert rules_of(gang({**pod_affinity("podAntiAffinity"), **spread()}, count=1)) == ()
+ANTI, ANTI_ZONE, WITH_ZONE = (
+    pod_affinity("podAntiAffinity"),
+    pod_affinity("podAntiAffinity", key=ZONE),
+    pod_affinity("podAffinity", key=ZONE),
+)
+BY_NODE, BY_ZONE, IN_ZONE = [0, 1, 2, 3], [0, 0, 1, 2], [0, 0, 1, -1]
+ONCE_ON_EACH = Limit, BY_NODE, [1, 1, 1], [1, 1, 1, 1]
+PORTS = [gang(host_port(ip=ip), 1)[0] for ip in ("10.0.0.1", "10.0.0.2", "")]
+MASTER = make_pod(labels={"app": "master"})
 
 
-def test_anti_affinity_between_mates_allows_one_in_a_domain() -> None:
-    (rule,) = rules_of(gang(pod_affinity("podAntiAffinity")))
-    assert isinstance(rule, Limit)
-    assert said(rule) == [[0, 1, 2, 3], [1, 1, 1], [1, 1, 1, 1]]
-
-
-def test_anti_affinity_does_not_bind_where_the_label_is_missing() -> None:
-    (rule,) = rules_of(gang(pod_affinity("podAntiAffinity", key=ZONE)))
-    assert said(rule) == [[0, 0, 1, 2], [1, 1, 1], [1, 1, 3]]
-
-
-def test_anti_affinity_by_node_says_nothing_of_pods_that_take_whole_nodes() -> None:
-    assert rules_of(gang(pod_affinity("podAntiAffinity")), leaf_count=8) == ()
-    assert len(rules_of(gang(pod_affinity("podAntiAffinity", key=ZONE)), leaf_count=8)) == 1
-
-
-def test_anti_affinity_against_others_says_nothing_between_mates() -> None:
-    assert rules_of(gang(pod_affinity("podAntiAffinity", app="web"))) == ()
+@pytest.mark.parametrize(
+    ("pods", "more", "expected"),
+    [
+        (gang({}, cpu="8"), {}, []),
+        # a single pod has no mates
+        (gang({**ANTI, **spread()}, count=1), {}, []),
+        (gang(ANTI), {}, [ONCE_ON_EACH]),
+        # anti-affinity does not bind where the label is missing
+        (gang(ANTI_ZONE), {}, [(Limit, BY_ZONE, [1, 1, 1], [1, 1, 3])]),
+        # between pods that take whole nodes, rules by node say nothing new
+        (gang(ANTI), {"leaf_count": 8}, []),
+        (gang(ANTI_ZONE), {"leaf_count": 8}, [(Limit, BY_ZONE, [1, 1, 1], [1, 1, 3])]),
+        (gang({}, cpu="40"), {"leaf_count": 8}, []),
+        # against others only
+        (gang(pod_affinity("podAntiAffinity", app="web")), {}, []),
+        # workers that avoid their master do not avoid each other
+        (
+            [MASTER, *gang(pod_affinity("podAntiAffinity", app="master"))],
+            {},
+            [(Limit, BY_NODE, [3, 1, 1, 1], [3, 3, 3, 3])],
+        ),
+        (gang(WITH_ZONE), {}, [(Together, IN_ZONE, [True, True, True])]),
+        # pods that are meant run already: it is left to the offer
+        (gang(WITH_ZONE), {"residents": running("n2", labels=LABELS)}, []),
+        # workers come to the master that they have affinity to
+        (
+            [make_pod(), MASTER, *gang(pod_affinity("podAffinity", app="master"), 2)],
+            {},
+            [(Together, BY_NODE, [False, True, True, True])],
+        ),
+        # too few domains keep the least at zero
+        (gang(spread(minDomains=3)), {}, [(Spread, IN_ZONE, [True, True, True], [0, 0, 0], 1)]),
+        (gang(spread(key=HOSTNAME)), {"leaf_count": 8}, [(Spread, BY_NODE, [True] * 3, [0, 0, 0, 0], 1)]),
+        # spread that counts others, or everybody
+        (gang(spread(app="web")), {}, []),
+        (gang(spread(labelSelector={})), {}, []),
+        (gang(host_port()), {}, [ONCE_ON_EACH]),
+        # ports of different addresses do not conflict, and one of every address does with each
+        (PORTS[:2], {}, []),
+        (PORTS, {}, [(Limit, BY_NODE, [1, 0, 1], [1] * 4), (Limit, BY_NODE, [0, 1, 1], [1] * 4)]),
+        # two rules that say the same are one
+        (gang({**ANTI, **host_port()}), {}, [ONCE_ON_EACH]),
+        # cpu that two mates do not find on a node, beside pods that run, and without those that have to leave first
+        (gang({}, cpu="40", memory="8Gi"), {}, [(Limit, BY_NODE, [40_000] * 3, [64_000] * 4)]),
+        (
+            gang({}, cpu="20"),
+            {"residents": running("n1", limits={"cpu": "40"})},
+            [(Limit, BY_NODE, [20_000] * 3, [64_000, 24_000, 64_000, 64_000])],
+        ),
+        (gang({}, cpu="20"), {"residents": running("n1", limits={"cpu": "40"}), "emptied": np.arange(4) == 1}, []),
+        # a node that has no room for any of them is no reason for a limit
+        (gang({}, cpu="8"), {"residents": running("n1", limits={"cpu": "60"})}, []),
+        # the core counts devices
+        (gang({}, **{"nvidia.com/gpu": "4"}), {}, []),
+    ],
+)
+def test_rules_between_mates(pods: list[RuledPod], more: dict[str, Any], expected: list[tuple[object, ...]]) -> None:
+    assert [(type(rule), *said(rule)) for rule in rules_of(pods, **more)] == expected
 
 
 def excluding(count: int, others: Callable[[int], list[str]]) -> list[RuledPod]:
     """Pods of as many jobs, each with a term of its own against the jobs that `others` names."""
+    selectors = [{"matchExpressions": [expression("job", "In", *others(job))]} for job in range(count)]
     return [
-        make_pod(
-            {
-                "affinity": {
-                    "podAntiAffinity": {
-                        "requiredDuringSchedulingIgnoredDuringExecution": [
-                            {
-                                "topologyKey": ZONE,
-                                "labelSelector": {
-                                    "matchExpressions": [{"key": "job", "operator": "In", "values": others(job)}]
-                                },
-                            }
-                        ]
-                    }
-                }
-            },
-            labels={"job": str(job)},
-        )
-        for job in range(count)
+        make_pod(pod_affinity("podAntiAffinity", key=ZONE, labelSelector=selector), labels={"job": str(job)})
+        for job, selector in enumerate(selectors)
     ]
 
 
@@ -118,30 +163,6 @@ def test_a_gang_with_too_many_different_rules_is_refused(count: int, most: int) 
     )
 
 
-def test_workers_that_avoid_their_master_do_not_avoid_each_other() -> None:
-    master = make_pod(labels={"app": "master"})
-    (rule,) = rules_of([master, *gang(pod_affinity("podAntiAffinity", app="master"))])
-    assert said(rule) == [[0, 1, 2, 3], [3, 1, 1, 1], [3, 3, 3, 3]]
-
-
-def test_affinity_to_mates_brings_them_together() -> None:
-    (rule,) = rules_of(gang(pod_affinity("podAffinity", key=ZONE)))
-    assert isinstance(rule, Together)
-    assert said(rule) == [[0, 0, 1, -1], [True, True, True]]
-
-
-def test_affinity_is_left_to_the_offer_where_pods_that_are_meant_run_already() -> None:
-    residents = Residents(NAMES)
-    residents.put("u", "n2", make_pod(labels=LABELS))
-    assert rules_of(gang(pod_affinity("podAffinity", key=ZONE)), residents=residents) == ()
-
-
-def test_workers_come_to_the_master_that_they_have_affinity_to() -> None:
-    stranger, master = make_pod(), make_pod(labels={"app": "master"})
-    (rule,) = rules_of([stranger, master, *gang(pod_affinity("podAffinity", app="master"), 2)])
-    assert said(rule)[1] == [False, True, True, True]
-
-
 def test_spread_counts_mates_and_pods_that_run() -> None:
     residents = Residents(NAMES)
     residents.put("mine", "n1", make_pod(labels=LABELS))
@@ -151,61 +172,6 @@ def test_spread_counts_mates_and_pods_that_run() -> None:
     (rule,) = rules_of(gang(spread(max_skew=2)), residents=residents)
     assert isinstance(rule, Spread)
     assert said(rule) == [[0, 0, 1, -1], [True, True, True], [1, 0], 2]
-
-
-def test_too_few_domains_keep_the_least_at_zero() -> None:
-    (rule,) = rules_of(gang(spread(minDomains=3)))
-    assert said(rule)[2] == [0, 0, 0]
-
-
-def test_spread_between_whole_nodes_holds_too() -> None:
-    (rule,) = rules_of(gang(spread(key=HOSTNAME)), leaf_count=8)
-    assert said(rule)[0] == [0, 1, 2, 3]
-
-
-def test_spread_that_counts_others_or_everybody_says_nothing_between_mates() -> None:
-    assert rules_of(gang(spread(app="web"))) == ()
-    assert rules_of(gang(spread(labelSelector={}))) == ()
-
-
-def test_a_host_port_is_there_once_on_each_node() -> None:
-    (rule,) = rules_of(gang(host_port()))
-    assert said(rule) == [[0, 1, 2, 3], [1, 1, 1], [1, 1, 1, 1]]
-
-
-def test_host_ports_of_different_addresses_do_not_conflict() -> None:
-    assert rules_of([*gang(host_port(ip="10.0.0.1"), 1), *gang(host_port(ip="10.0.0.2"), 1)]) == ()
-    anywhere = [*gang(host_port(ip="10.0.0.1"), 1), *gang(host_port(ip="10.0.0.2"), 1), *gang(host_port(), 1)]
-    assert [said(rule)[1] for rule in rules_of(anywhere)] == [[1, 0, 1], [0, 1, 1]]
-
-
-def test_two_rules_that_say_the_same_are_one() -> None:
-    assert len(rules_of(gang({**pod_affinity("podAntiAffinity"), **host_port()}))) == 1
-
-
-def test_cpu_that_two_mates_do_not_find_on_a_node_is_limited() -> None:
-    (rule,) = rules_of(gang({}, cpu="40", memory="8Gi"))
-    assert said(rule) == [[0, 1, 2, 3], [40_000] * 3, [64_000] * 4]
-
-
-def test_pods_that_run_take_from_the_room() -> None:
-    residents = Residents(NAMES)
-    residents.put("u", "n1", make_pod(limits={"cpu": "40"}))
-    (rule,) = rules_of(gang({}, cpu="20"), residents=residents)
-    assert said(rule)[2] == [64_000, 24_000, 64_000, 64_000]
-
-
-def test_pods_that_have_to_leave_first_take_nothing_from_the_room() -> None:
-    residents = Residents(NAMES)
-    residents.put("u", "n1", make_pod(limits={"cpu": "40"}))
-    emptied = np.array([False, True, False, False])
-    assert rules_of(gang({}, cpu="20"), residents=residents, emptied=emptied) == ()
-
-
-def test_a_node_that_has_no_room_for_any_of_them_is_no_reason_for_a_limit() -> None:
-    residents = Residents(NAMES)
-    residents.put("u", "n1", make_pod(limits={"cpu": "60"}))
-    assert rules_of(gang({}, cpu="8"), residents=residents) == ()
 
 
 def test_nothing_is_found_out_of_resources_that_no_node_has() -> None:
@@ -222,8 +188,3 @@ def test_nothing_is_found_out_of_resources_that_no_node_has() -> None:
     (rule,) = rules_of(gang({}, cpu="40", **made_up), residents=residents)
     assert said(rule)[1] == [40_000] * 3
     assert asked == ["cpu"]
-
-
-def test_devices_and_pods_that_take_whole_nodes_need_no_limit() -> None:
-    assert rules_of(gang({}, **{"nvidia.com/gpu": "4"})) == ()
-    assert rules_of(gang({}, cpu="40"), leaf_count=8) == ()

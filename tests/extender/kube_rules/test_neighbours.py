@@ -43,8 +43,34 @@ class Cluster:
         return {name: ", ".join(refusal.reasons) for name, refusal in self.refuse(pod).items()}
 
 
-def test_an_empty_cluster_refuses_nobody() -> None:
-    assert Cluster().refuse(make_pod(limits={"nvidia.com/gpu": "8"})) == {}
+WEB = make_pod(labels={"app": "web"})
+ANTI, ANTI_ZONE, WITH_ZONE = (
+    pod_affinity("podAntiAffinity"),
+    pod_affinity("podAntiAffinity", key=ZONE),
+    pod_affinity("podAffinity", key=ZONE),
+)
+EVERY = ("n0", "n1", "n2", "n3")
+
+
+@pytest.mark.parametrize(
+    ("there", "pod", "expected"),
+    [
+        ({}, make_pod(limits={"nvidia.com/gpu": "8"}), {}),
+        ({"n0": make_pod(host_port())}, make_pod(host_port(ip="10.0.0.1")), {"n0": NO_PORTS}),
+        ({"n0": make_pod(host_port())}, make_pod(host_port(port=8081)), {}),
+        # anti-affinity of the pod, and of those that run; never across namespaces
+        ({"n0": MATE}, make_pod(ANTI), {"n0": NO_ANTI_AFFINITY}),
+        ({"n0": MATE}, make_pod(ANTI_ZONE), {"n0": NO_ANTI_AFFINITY, "n1": NO_ANTI_AFFINITY}),
+        ({"n2": make_pod(ANTI)}, MATE, {"n2": NO_ANTI_AFFINITY_OF_OTHERS}),
+        ({"n2": make_pod(ANTI)}, WEB, {}),
+        ({"n0": make_pod(labels={"app": "train"}, namespace="other")}, make_pod(ANTI), {}),
+        # the first pod of a series that means itself may go where the label is
+        ({}, make_pod(WITH_ZONE, labels={"app": "train"}), {"n3": NO_AFFINITY}),
+        ({}, make_pod(WITH_ZONE), dict.fromkeys(EVERY, NO_AFFINITY)),
+    ],
+)
+def test_pods_beside_each_other(there: dict[str, RuledPod], pod: RuledPod, expected: dict[str, str]) -> None:
+    assert Cluster(**{name: (name, each) for name, each in there.items()}).reasons(pod) == expected
 
 
 def test_rules_of_a_node_alone_are_final() -> None:
@@ -90,52 +116,17 @@ def test_a_pod_that_is_put_twice_counts_once() -> None:
     assert cluster.residents.used("n1") == {"pods": 1, "cpu": 8000}
 
 
-def test_a_host_port_that_is_taken_is_refused() -> None:
-    cluster = Cluster(u=("n0", make_pod(host_port())))
-    assert cluster.reasons(make_pod(host_port(ip="10.0.0.1"))) == {"n0": NO_PORTS}
-    assert cluster.reasons(make_pod(host_port(port=8081))) == {}
-
-
-def test_anti_affinity_keeps_a_pod_out_of_the_domains_of_those_it_means() -> None:
-    cluster = Cluster(u=("n0", MATE))
-    assert cluster.reasons(make_pod(pod_affinity("podAntiAffinity"))) == {"n0": NO_ANTI_AFFINITY}
-    by_zone = make_pod(pod_affinity("podAntiAffinity", key=ZONE))
-    assert cluster.reasons(by_zone) == {"n0": NO_ANTI_AFFINITY, "n1": NO_ANTI_AFFINITY}
-
-
-def test_anti_affinity_of_pods_that_run_keeps_those_out_that_they_mean() -> None:
-    cluster = Cluster(u=("n2", make_pod(pod_affinity("podAntiAffinity"))))
-    assert cluster.reasons(MATE) == {"n2": NO_ANTI_AFFINITY_OF_OTHERS}
-    assert cluster.reasons(make_pod(labels={"app": "web"})) == {}
-
-
-def test_anti_affinity_does_not_reach_other_namespaces() -> None:
-    cluster = Cluster(u=("n0", make_pod(labels={"app": "train"}, namespace="other")))
-    assert cluster.reasons(make_pod(pod_affinity("podAntiAffinity"))) == {}
-
-
 def test_affinity_leads_to_the_domains_of_pods_that_are_meant() -> None:
     cluster = Cluster(u=("n0", MATE))
     refused = cluster.refuse(make_pod(pod_affinity("podAffinity", key=ZONE)))
     assert refused == {name: Refusal((NO_AFFINITY,), is_final=True) for name in ("n2", "n3")}
 
 
-def test_the_first_pod_of_a_series_that_means_itself_may_go_where_the_label_is() -> None:
-    spec = pod_affinity("podAffinity", key=ZONE)
-    assert Cluster().reasons(make_pod(spec, labels={"app": "train"})) == {"n3": NO_AFFINITY}
-    assert set(Cluster().reasons(make_pod(spec))) == {"n0", "n1", "n2", "n3"}
-
-
 def test_all_terms_of_affinity_have_to_mean_the_same_pod() -> None:
-    terms = [
-        *pod_affinity("podAffinity")["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"],
-        *pod_affinity("podAffinity", "web")["affinity"]["podAffinity"][
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        ],
-    ]
-    spec = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
-    cluster = Cluster(u=("n0", MATE), v=("n0", make_pod(labels={"app": "web"})))
-    assert set(cluster.reasons(make_pod(spec))) == {"n0", "n1", "n2", "n3"}
+    spec, web = pod_affinity("podAffinity"), pod_affinity("podAffinity", "web")
+    (key,) = spec["affinity"]["podAffinity"]
+    spec["affinity"]["podAffinity"][key] += web["affinity"]["podAffinity"][key]
+    assert set(Cluster(u=("n0", MATE), v=("n0", WEB)).reasons(make_pod(spec))) == set(EVERY)
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,34 @@ from tests.extender.kube_rules.objects import LARGE, expression, make_node, make
 TAINTED = "node(s) had untolerated taint {gpu: maintenance}"
 
 
-def test_a_node_without_taints_takes_any_pod_that_fits() -> None:
-    assert static_refusal(make_pod(limits={"nvidia.com/gpu": "8"}).demands, make_node()) == ""
+@pytest.mark.parametrize(
+    ("spec", "node", "expected"),
+    [
+        ({}, {}, ""),
+        ({}, {"taints": [taint()]}, TAINTED),
+        ({}, {"taints": [taint("NoExecute")]}, TAINTED),
+        ({}, {"taints": [taint("PreferNoSchedule")]}, ""),
+        # the first that is not tolerated is named
+        (
+            {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+            {"taints": [taint(), taint(key="team", value="")]},
+            "node(s) had untolerated taint {team: }",
+        ),
+        ({}, {"unschedulable": True}, UNSCHEDULABLE),
+        (
+            {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]},
+            {"unschedulable": True},
+            "",
+        ),
+    ],
+)
+def test_a_node_keeps_pods_away_by_taints_and_a_cordon(spec: dict[str, Any], node: Any, expected: str) -> None:
+    assert static_refusal(make_pod(spec).demands, make_node(**node)) == expected
 
 
 @pytest.mark.parametrize(
     ("toleration", "expected"),
     [
-        ({}, TAINTED),
         ({"key": "gpu", "value": "maintenance"}, ""),
         ({"key": "gpu", "operator": "Equal", "value": "maintenance", "effect": "NoSchedule"}, ""),
         ({"key": "gpu", "operator": "Equal", "value": "broken"}, TAINTED),
@@ -33,25 +53,6 @@ def test_a_node_without_taints_takes_any_pod_that_fits() -> None:
 def test_a_taint_has_to_be_tolerated(toleration: dict[str, str], expected: str) -> None:
     pod = make_pod({"tolerations": [toleration]})
     assert static_refusal(pod.demands, make_node(taints=[taint()])) == expected
-
-
-@pytest.mark.parametrize(("effect", "expected"), [("NoExecute", TAINTED), ("PreferNoSchedule", "")])
-def test_a_taint_that_is_only_a_wish_keeps_nobody_away(effect: str, expected: str) -> None:
-    assert static_refusal(make_pod().demands, make_node(taints=[taint(effect)])) == expected
-
-
-def test_the_first_taint_that_is_not_tolerated_is_named() -> None:
-    pod = make_pod({"tolerations": [{"key": "gpu", "operator": "Exists"}]})
-    node = make_node(taints=[taint(), taint(key="team", value="")])
-    assert static_refusal(pod.demands, node) == "node(s) had untolerated taint {team: }"
-
-
-@pytest.mark.parametrize(
-    ("tolerations", "expected"),
-    [([], UNSCHEDULABLE), ([{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}], "")],
-)
-def test_a_cordoned_node_takes_only_pods_that_tolerate_that(tolerations: list[dict[str, str]], expected: str) -> None:
-    assert static_refusal(make_pod({"tolerations": tolerations}).demands, make_node(unschedulable=True)) == expected
 
 
 @pytest.mark.parametrize(
@@ -110,15 +111,9 @@ def read(name: str) -> RuledNode:
     return RuledNode.of(msgspec.json.decode(msgspec.json.encode(text), type=Node))
 
 
-def test_nodes_share_the_texts_of_their_labels() -> None:
-    one, other = (read(name).labels.items() for name in ("a", "b"))
-    pairs = list(zip(one, other, strict=True))
-    assert [(x[0] is y[0], x[1] is y[1]) for x, y in pairs] == [(True, True)]
-
-
-def test_nodes_share_what_they_can_allocate() -> None:
-    assert read("a").allocatable is read("b").allocatable
-
-
-def test_nodes_share_their_taints() -> None:
-    assert read("a").gate is read("b").gate
+def test_nodes_share_labels_taints_and_what_they_can_allocate() -> None:
+    one, other = read("a"), read("b")
+    pairs = zip(one.labels.items(), other.labels.items(), strict=True)
+    assert all(x[0] is y[0] and x[1] is y[1] for x, y in pairs)
+    assert one.allocatable is other.allocatable
+    assert one.gate is other.gate

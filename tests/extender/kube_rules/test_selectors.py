@@ -2,12 +2,11 @@
 
 import pytest
 
+from hived_config.selectors import Requirement, matches
 from hived_extender.kube_rules.selectors import (
     MOST,
     NodeTermSpec,
-    Requirement,
     RequirementSpec,
-    matches,
     node_matches,
     of_labels,
     units,

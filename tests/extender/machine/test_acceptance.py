@@ -1,4 +1,4 @@
-"""From a decided place to the binding: kube-scheduler's refusal is final, and binding without it is the exception."""
+"""From a decided place to the binding: kube-scheduler may refuse it (rules 26.7, 26.8 and 27.13)."""
 
 import pytest
 

@@ -116,7 +116,7 @@ def test_what_happens_to_a_pod_is_told(telling: Telling) -> None:
     telling.settle()
     announcements.lazily_preempted(POD, "default/train", "default/urgent")
     telling.settle()
-    announcements.evicting(POD, Ref("u-1", "elsewhere", "urgent"))
+    announcements.evicting(POD, "pod u-1")
     telling.settle()
     placed = "node n1, leaf cells 0,1, virtual cluster research, affinity group default/train"
     lazily = (
@@ -207,7 +207,7 @@ def test_replaying_a_pod_does_not_hide_that_it_was_preempted_lazily(telling: Tel
 
 def test_what_befell_a_pod_is_told_after_it_is_gone(telling: Telling) -> None:
     telling.is_away = True
-    telling.announcements.evicting(POD, Ref("u-1", "default", "urgent"))
+    telling.announcements.evicting(POD, "pod u-1")
     telling.settle()
     telling.announcements.forget(POD.uid)
     telling.is_away = False

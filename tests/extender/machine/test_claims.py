@@ -1,4 +1,4 @@
-"""Claims are played once for many requests, and with the same outcome as if they were played for each."""
+"""Claims are played once for many requests, with the same outcome as for each alone (rule 31.7)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

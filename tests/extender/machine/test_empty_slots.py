@@ -1,4 +1,4 @@
-"""Cells of running affinity groups are for pods that exist: empty slots are given back, at once or after a while."""
+"""Empty slots of running affinity groups are given back, at once or after a while (rule 26.15)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Cells are for pods that exist: an opportunistic affinity group takes none before all of its pods are there."""
+"""An opportunistic affinity group takes no cells before all of its pods exist (rule 26.14)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The time that pods have to leave: their own, bounded by the configuration, whoever deletes them."""
+"""The time that pods have to leave is bounded by the configuration (rules 27.11, 27.12)."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Cells held for jobs of queues: nobody else takes them for free, and the pods of the job get just these."""
+"""Cells held for jobs of queues: the pods of the job get just these (rules 32.1 to 32.3)."""
 
 import json
 from itertools import pairwise
@@ -15,8 +15,8 @@ from hived_extender.jobs.annotations import BIND_INFO, SCHEDULING_SPEC
 from hived_extender.jobs.wire import Node, Pod
 from hived_extender.kube.client import KubeError
 from hived_extender.machine.holds import HeldBind, NeededByClaims, NeedsVictims, NoCells, RoomMade
+from hived_extender.machine.recording.operations import STAND_IN
 from hived_extender.machine.stimuli import Claimed, HoldAsked, HoldShrunk, HoldState, Victims
-from hived_extender.recording.operations import STAND_IN
 from tests.extender.machine.small_cluster import NODES, node, node_json, spec_text, to_node
 from tests.extender.machine.small_gangs import koordinator
 from tests.extender.machine.small_jobs import SmallJobCluster, hold, job, template

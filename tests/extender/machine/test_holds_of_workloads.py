@@ -13,8 +13,8 @@ from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived_extender.jobs.job import JobRef
 from hived_extender.jobs.kinds.marks import HOLD
 from hived_extender.machine.holds import HeldBind
+from hived_extender.machine.recording.operations import STAND_IN
 from hived_extender.machine.stimuli import Hold, HoldsLookedAt, HoldState
-from hived_extender.recording.operations import STAND_IN
 from tests.extender.machine.small_cluster import Json
 from tests.extender.machine.small_jobs import SmallJobCluster
 

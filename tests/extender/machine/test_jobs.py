@@ -3,6 +3,7 @@
 import pytest
 
 from hived_extender.jobs.job import JobName
+from hived_extender.jobs.kinds.marks import HOLD
 from hived_extender.machine.stimuli import HoldState, JobsMade
 from tests.extender.machine.small_jobs import SmallJobCluster, hold
 
@@ -56,6 +57,18 @@ def test_pods_belong_to_the_job_that_made_them_though_their_labels_name_another_
     for act in made if is_known_before else reversed(made):
         act()
     assert owners(cluster) == [alone]
+
+
+@pytest.mark.parametrize("is_known_before", [True, False])
+def test_pods_of_a_workload_of_kueue_have_its_cells_whatever_made_their_job(is_known_before: bool) -> None:
+    cluster, alone = SmallJobCluster(), JobName("batch", "Job", "ns", "set-more")
+    made = [
+        lambda: cluster.tell(JobsMade({alone: alone})),
+        lambda: cluster.come("p", "set-more", annotations={HOLD: "Workload/ns/train/uid"}, **IN_SET),
+    ]
+    for act in made if is_known_before else reversed(made):
+        act()
+    assert owners(cluster) == [JobName("kueue.x-k8s.io", "Workload", "ns", "train")]
 
 
 def test_the_labels_of_a_pod_count_until_the_maker_of_its_job_is_known() -> None:

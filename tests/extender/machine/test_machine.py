@@ -70,9 +70,11 @@ AWAY = "503: not ready: another leads"
 BEING_BOUND = "hivedscheduler: being bound to node n0, which was not among the nodes offered"
 NO_ROOM = "hivedscheduler: needs 1 node of 4 GPU; a has 2 of 2 in use by p (priority 0) and q (priority 0)"
 TOGETHER = "needs 2 nodes of 4 GPU at once; a has 2 of 2 in use by p (priority 0) and q (priority 0)"
-DOUBTED = (
-    "hivedscheduler: podgroup/ns/train has room; kube-scheduler has found no node yet for b (see the events there)"
+REJECTED = 'hivedscheduler: Gang "ns/train" gets rejected due to member Pod "{}" is unschedulable with reason "{}"'
+DOUBTED = REJECTED.format(
+    "a", "podgroup/ns/train has room; kube-scheduler has found no node yet for b (see the events there)"
 )
+PLACED = REJECTED.format("b", "it has its place; kube-scheduler has found no node yet for a (see the events there)")
 VICTIM = "n0: node(s) with pods to preempt: ns/p; gone by about 00:17:11"
 
 BY_SCHEDULER = PreemptionPolicy(by_service=False)
@@ -185,7 +187,7 @@ ROWS = [
     row("none is bound before all are accepted", GANG, "bind a n0", ["release a b", "hold a b"],
         "400: ns/a is bound when kube-scheduler has accepted the nodes of its mates: b"),
     row("a refused binding ends the acceptance of all", GANG + "bind a n0", "filter b",
-        [], "hivedscheduler: it has its place; kube-scheduler has found no node yet for a (see the events there)"),
+        [], PLACED),
     row("all are woken at once when there is a node for each", GANG + "bind a n0; filter b; filter a; settle", "wait 2",
         ["touch a", "touch b"]),
     row("and are let go when kube-scheduler has accepted all of them again",
@@ -199,9 +201,9 @@ ROWS = [
         [], DOUBTED),
     row("pods that were told that their gang forms are asked about anew when it is complete and has no room",
         FULL + "gang a minimum=2; filter a; settle; gang b minimum=2", "filter b",
-        ["touch a"], "hivedscheduler: " + TOGETHER),
+        ["touch a"], REJECTED.format("b", TOGETHER)),
     row("once", FULL + "gang a minimum=2; filter a; settle; gang b minimum=2; filter b; settle", "filter a; filter b",
-        [], "hivedscheduler: " + TOGETHER),
+        [], REJECTED.format("b", TOGETHER)),
     row("a pod that goes takes the start back", GANG, "gone b", ["release a b"]),
     row("a pod that leaves does as well", GANG, "leave b", ["release a b"]),
     row("a pod that others have bound holds nobody back", GANG, "see b nodeName=n1",

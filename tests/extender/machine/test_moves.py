@@ -1,4 +1,4 @@
-"""Groups on the move: new cells are held before anybody leaves, until pods come back, and never for long."""
+"""Groups on the move: new cells are held before the evictions, until pods come back (rules 28.1, 28.6 to 28.10)."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from hived_extender.api.defrag import MovingReport, PlannedPod
 from hived_extender.jobs.bind_info import bind_annotations
 from hived_extender.jobs.progress import MAY_MOVE
 from hived_extender.kube.client import KubeError
+from hived_extender.machine.recording.operations import STAND_IN
 from hived_extender.machine.stimuli import MoveOrder, MovesAsked, MovesLookedAt, MovesStopped
-from hived_extender.recording.operations import STAND_IN
 from tests.extender.machine.small_cluster import Json, SmallCluster, node, pod_json, preempt_args, spec_text, to_pod
 
 Place = tuple[str, tuple[int, ...]]
@@ -42,11 +42,11 @@ class Half:
         found: Json = self.cluster.groups()[group]["physicalPlacement"]
         return found
 
-    def order(self, was: Place, becomes: Place | None, step: int = 1) -> MoveOrder:
+    def order(self, was: Place, becomes: Place | None, step: int = 1, group: str = "") -> MoveOrder:
         info = None
         if becomes is not None:
             info = BindInfo(*becomes, "RACK", ((PodPlacement(*becomes, ("NODE",) * len(becomes[1])),),))
-        return MoveOrder(step, self.group, "", (PlannedPod(*was),), info)
+        return MoveOrder(step, group or self.group, "", (PlannedPod(*was),), info)
 
     def move(self, becomes: Place | None = None, **more: Any) -> MovingReport:
         order = self.order(self.home, becomes or self.spare)
@@ -318,6 +318,26 @@ def test_steps_come_one_after_the_other() -> None:
     half.cluster.pass_time()
     assert half.states[0] == "moving"
     assert half.states[2] == "leaving"
+
+
+@pytest.mark.parametrize("is_first", [False, True])
+def test_two_groups_exchange_their_cells_whichever_leaves_first(is_first: bool) -> None:
+    """Rules 28.6 and 28.7."""
+    half = Half()
+    (there,) = [(half.spare[0], cells) for cells in PAIRS if half.leaves("ns:other") == {half.spare[0]: list(cells)}]
+    orders = half.order(half.home, there), half.order(there, half.home, group="ns:other")
+    half.ask(MovesAsked(orders, "somebody", "a", 60.0, movable=frozenset({"a"})))
+    first, second = (half.pod, half.other) if is_first else (half.other, half.pod)
+    half.cluster.delete(first)
+    assert half.states == ["moving", "leaving", "leaving"]
+    assert len([name for name in half.cluster.groups() if name.startswith(STAND_IN)]) == 1
+    half.cluster.delete(second)
+    assert half.states == ["moving", "returning", "returning"]
+    assert half.cluster.filter(half.come_back())["NodeNames"] == [there[0]]
+    other = half.come_back("other-2", spec_text(leaf_cells=2, group="other"))
+    assert half.cluster.filter(other)["NodeNames"] == [half.home[0]]
+    assert half.states == ["done", "done", "done"]
+    check_invariants(half.cluster.state)
 
 
 def test_an_opportunistic_group_only_leaves() -> None:

@@ -1,4 +1,4 @@
-"""Preemption where the service itself makes the victims leave."""
+"""Preemption where the service itself makes the victims leave (rules 27.1, 27.9)."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Making victims leave, one refusal after the other."""
+"""Evictions, one refusal after the other (rule 27.10)."""
 
 from itertools import pairwise
 

@@ -10,10 +10,10 @@ from hived.life.losses import loss_of
 from hived.values.specs import WorkTimes
 from hived_config.loader import load_text
 from hived_extender.jobs.progress import CHECKPOINTED_AT, MAY_MOVE, read_time
+from hived_extender.machine.recording.operations import read_scenario
+from hived_extender.machine.recording.record import Recorder
+from hived_extender.machine.recording.replay import CoreScheduler, Replay, StateDetail
 from hived_extender.reconfiguration.change import Change
-from hived_extender.recording.operations import read_scenario
-from hived_extender.recording.record import Recorder
-from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from tests.extender.machine.small_cluster import CONFIG, Json, SmallCluster, cluster_spec, spec_text, to_pod
 from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
 

@@ -83,6 +83,7 @@ def test_a_pod_that_has_its_node_is_left_alone(trying: Trying) -> None:
 
 @pytest.mark.parametrize("is_refused_again", [False, True])
 def test_a_pod_is_tried_again_after_the_next_change_only(trying: Trying, is_refused_again: bool) -> None:
+    """Rule 5.13."""
     refused_before_a_change(trying, "p")
     trying.pass_time(60)
     assert trying.tried == ["p"]
@@ -94,6 +95,7 @@ def test_a_pod_is_tried_again_after_the_next_change_only(trying: Trying, is_refu
 
 
 def test_a_pod_that_could_run_is_tried_again_after_others_have_their_nodes(trying: Trying) -> None:
+    """Rule 5.14."""
     trying.fitting = {"fits"}
     trying.retries.appeared("fits")
     trying.retries.appeared("too big")

@@ -27,7 +27,7 @@ class Told:
     def __init__(self) -> None:
         self.term = 1
         self.due_at = math.inf
-        self.has_backlog = False
+        self.has_backlog = self.has_turn = False
         self.told: list[Stimulus] = []
         self.answers: dict[type, Any] = {}
         self.effects: dict[type, tuple[Effect, ...]] = {}

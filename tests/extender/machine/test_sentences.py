@@ -89,7 +89,7 @@ CASES = [
     ),
     (
         replace(FULL, cause="lent", holders=[replace(SWEEP, is_leaving=True)]),
-        "needs 1 node of 8 H100; its cells are being taken back from sweep "
+        "needs 1 node of 8 H100; its cells are being reclaimed from sweep "
         "(opportunistic, since Nov 22 09:30, leaving)",
     ),
     (

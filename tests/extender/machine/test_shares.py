@@ -1,4 +1,4 @@
-"""Lent cells come with their share of a node, and no more of it unless the rest is promised to nobody."""
+"""Lent cells come with their share of a node, and with amounts that are promised to nobody (rule 27.14)."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A victim must help: whoever leaves for a pod, the pod starts then by all of Kubernetes' rules, or nobody leaves."""
+"""A victim must help: the pod starts then by all of Kubernetes' rules, or all stay (rules 27.2 to 27.6, 27.8)."""
 
 from collections.abc import Callable, Iterator
 from itertools import permutations

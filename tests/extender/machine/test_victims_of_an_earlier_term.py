@@ -1,4 +1,4 @@
-"""Pods that an earlier leader told to leave, and that take their time: nobody else has to leave for the same pod."""
+"""Pods that an earlier leader evicted make room, and no others leave for the same pod (rule 27.5)."""
 
 from dataclasses import replace
 

@@ -132,6 +132,42 @@ def test_victims_are_named_with_the_first_pod_that_needs_their_cells() -> None:
     assert found[1].victims == []
 
 
+def test_pods_of_one_question_have_victims_of_their_own() -> None:
+    small = SmallGangCluster()
+    for number in range(2):
+        small.pod(f"w-{number}", 4)
+    assert len(small.settle()) == 2
+    high = [manifest(f"h-{number}", 4, priorityClassName="high", priority=1000) for number in range(3)]
+    found = small.service.what_if(decode_args(encode({"pods": high}), WhatIfArgs).pods)
+    assert [one.outcome for one in found] == ["preempt", "preempt", "wait"]
+    assert sorted(one.name for each in found for one in each.victims) == ["ns/w-0", "ns/w-1"]
+
+
+def test_pods_of_one_question_share_the_cells_of_a_victim() -> None:
+    small = SmallGangCluster()
+    small.pod("w-0", 4)
+    small.pod("w-1", 4)
+    assert len(small.settle()) == 2
+    high = [manifest(f"h-{number}", 2, priorityClassName="high", priority=1000) for number in range(2)]
+    found = small.service.what_if(decode_args(encode({"pods": high}), WhatIfArgs).pods)
+    assert [(one.outcome, len(one.victims)) for one in found] == [("preempt", 1), ("bind", 0)]
+
+
+def test_victims_are_named_by_their_job() -> None:
+    small = SmallGangCluster()
+    for number in range(2):
+        pod = small.pod(f"train-{number}", 4)
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "u-train", "controller": True}
+        pod["metadata"]["ownerReferences"] = [owner]
+        small.kube.touch(pod)
+        small.see(pod)
+    assert len(small.settle()) == 2
+    found = small.service.what_if(
+        decode_args(encode({"pods": [manifest("h", 4, priorityClassName="high", priority=1000)]}), WhatIfArgs).pods
+    )
+    assert found[0].victims == [Victim("Job/ns/train", "ns", 1)]
+
+
 def test_our_own_annotation_is_read_and_mistakes_are_told() -> None:
     key = "hivedscheduler.microsoft.com/pod-scheduling-spec"
     group = {key: spec_text(group="g", pods=2)}

@@ -9,17 +9,15 @@ from hived.values.specs import GroupSpec, MemberSpec, PodSpec
 from hived_config.rules import Queueing
 from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.job import Job, JobState
-from hived_extender.jobs.needs import Need
+from hived_extender.jobs.needs import Need, SeenJob
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeClient
-from hived_extender.kube.events import EventRecorder
-from hived_extender.machine.writes.writer import COMPONENT
+from hived_extender.machine.stimuli import HoldsLookedAt
 from hived_extender.queues.announcing import JobEvents
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.queued_jobs import Action, Change
 from hived_extender.queues.table import written
 from hived_extender.queues.turns import Shared, Turns
-from hived_extender.queues.watched import Seen
 from tests.extender.machine.small_jobs import SmallJobCluster, job
 
 GPUS = 4
@@ -31,7 +29,7 @@ class QueuesByHand:
     def __init__(self) -> None:
         self.cluster = SmallJobCluster()
         self.now = 100.0
-        self.jobs: dict[str, Seen] = {}  # as the API server has them
+        self.jobs: dict[str, SeenJob] = {}  # as the API server has them
         self.pods: dict[str, list[str]] = {}
         self.news: dict[str, None] = {}  # jobs of which the desk has yet to hear
         self.unwritable: list[str] = []  # jobs that the API server lets nobody suspend
@@ -51,7 +49,7 @@ class QueuesByHand:
         )  # fmt: skip
         self.now += 1
         held = Job(ref, "1", self.now + ahead_s, {}, {}, (), JobState.HELD)
-        self.jobs[name] = Seen(held, Need(spec, {}, "ann", pods=((template, pods),) if template is not None else ()))
+        self.jobs[name] = SeenJob(held, Need(spec, {}, "ann", pods=((template, pods),) if template is not None else ()))
         self.news[name] = None
 
     def make_pods(self, name: str) -> None:
@@ -90,10 +88,10 @@ class QueuesByHand:
         self.delete_pods(name)
         self._set(name, JobState.HELD)
 
-    def write_again(self, name: str, earlier: Seen) -> None:
+    def write_again(self, name: str, earlier: SeenJob) -> None:
         """The owner of a job lets it go with the state that was written onto it earlier."""
         self.jobs[name] = earlier
-        self._set(name, JobState.LET_GO)
+        self._set(name, JobState.RESUMED)
 
     def delete_pods(self, name: str) -> None:
         """The service hears that the pods of a job are gone."""
@@ -108,23 +106,29 @@ class QueuesByHand:
     # The desk
 
     def look(self) -> None:
-        """What `QueueController.look` does; calls on jobs are made at once."""
+        """What a turn of `QueueController` does; calls on jobs are made at once."""
+        self.take_turn()
+        for action in self.turns.take_actions(64):
+            is_refused = action.change is Change.SUSPEND and action.job.name in self.unwritable
+            if not is_refused:
+                self.write(action)
+            self.turns.wrote(action, "annotations are too long" if is_refused else "")
+        self.cluster.by_hand.handle(HoldsLookedAt(()))  # what turns have asked for goes with the next stimulus
+        self.cluster.by_hand.settle()
+
+    def take_turn(self) -> None:
+        """The same without the calls."""
         self.now += 1
         for name in self.news:
             self.turns.job_seen(job(name).job_name, self.jobs.get(name))
         self.news.clear()
+        self.turns.pods_changed(self.cluster.service.machine.cache.jobs.take_changed())
         self.turns.follow_pods()
         self.turns.take_turn()
-        for action in self.turns.take_actions(64):
-            is_refused = action.change is Change.SUSPEND and action.job.name in self.unwritable
-            if not is_refused:
-                self._write(action)
-            self.turns.wrote(action, "annotations are too long" if is_refused else "")
-        self.cluster.by_hand.settle()
 
     def begin_anew(self) -> None:
         """Turns of another configuration or tree follow those of now."""
-        before, self.turns = self.turns, self._new_turns(self.turns)
+        before, self.turns = self.turns, self._new_turns((self.turns,))
         before.leave_off(self.turns)
 
     def restart(self) -> None:
@@ -134,7 +138,7 @@ class QueuesByHand:
 
     def let_go(self) -> list[str]:
         """The jobs that may have pods."""
-        return [name for name, seen in self.jobs.items() if seen.job.state is JobState.LET_GO]
+        return [name for name, seen in self.jobs.items() if seen.job.state is JobState.RESUMED]
 
     def run(self, *names: str) -> None:
         """Jobs come and run."""
@@ -155,27 +159,27 @@ class QueuesByHand:
         self.jobs[name] = replace(seen, job=replace(seen.job, state=state))
         self.news[name] = None
 
-    def _new_turns(self, earlier: Turns | None = None) -> Turns:
-        service = self.cluster.service
-        core = service.machine.cache.core
+    def _new_turns(self, earlier: tuple[Turns, ...] = ()) -> Turns:
+        machine = self.cluster.service.machine
+        core = machine.cache.core
         assert core is not None
         kube = cast(KubeClient, self.cluster.kube)
-        events = JobEvents(EventRecorder(kube, COMPONENT), lambda _: [])
-        shared = Shared(Prover(), Publisher(kube, lambda: self.now), lambda: self.now, events)
-        turns = Turns(service, core, Queueing(is_enabled=True), None, shared)
+        shared = Shared(Prover(), Publisher(kube, lambda: self.now), lambda: self.now, JobEvents())
+        turns = Turns(machine, core, Queueing(is_enabled=True), None, shared)
         self.news.clear()
         for seen in self.jobs.values():
             turns.job_seen(seen.job.ref.job_name, seen, is_first=True, earlier=earlier)
         return turns
 
-    def _write(self, action: Action) -> None:
+    def write(self, action: Action) -> None:
+        """The API server carries a call out."""
         name = action.job.name
         seen = self.jobs.get(name)
         if seen is None:
             return
         state = seen.job.state
         if action.change is Change.RESUME:
-            state = JobState.LET_GO
+            state = JobState.RESUMED
         elif action.change is Change.SUSPEND:
             state = JobState.HELD
             if name not in self.deaf:

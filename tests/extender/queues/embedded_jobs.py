@@ -8,9 +8,11 @@ from typing import Any
 from hived_extender.api.configuration import ConfigPushArgs
 from hived_extender.api.inspection import ConfigClient, Inspector
 from hived_extender.kube.client import KubeClient
+from hived_extender.machine.stimuli import TurnAsked
 from hived_lab.embedded.nodes import RUN_SECONDS
 from hived_lab.start import Embedded, start_embedded
 from tests.expecting import expect_soon
+from tests.known import queues_rest
 
 GPU = "nvidia.com/gpu"
 PREFIX = "hivedscheduler.microsoft.com/"
@@ -57,19 +59,29 @@ class Jobs:
 
     def create(
         self, name: str, vc: str = "a", *, gpus: int = 8, pods: int = 1, priority: str = "10", seconds: str = FOR_EVER,
-        suspend: bool = True, namespace: str = "default", **more: Any,
+        suspend: bool = True, namespace: str = "default", backoff_limit: int = 6, **more: Any,
     ) -> None:  # fmt: skip
         """A batch Job, held back from the start unless it says otherwise."""
         spec = {
             "suspend": suspend,
             "parallelism": pods,
             "completions": pods,
+            "backoffLimit": backoff_limit,
             "template": template(vc, gpus, priority, seconds),
         }
         path = JOBS.replace("default", namespace)
         self.kube.create(path, {"metadata": {"name": name, **more}, "spec": spec})
 
-    def is_let_go(self, name: str) -> bool:
+    def begin_queues_anew(self) -> None:
+        """Have the queues read all jobs anew, as after a restart or a take-over."""
+        queues, runner = self.running.extender.queues, self.running.extender.service.runner
+        with runner.exclusive():
+            before = queues.turns
+            queues.begin_anew()
+            runner.handle_within(TurnAsked())
+        expect_soon(lambda: queues.turns is not before)
+
+    def is_resumed(self, name: str) -> bool:
         """Is a job not suspended?"""
         return not self.kube.get(f"{JOBS}/{name}")["spec"]["suspend"]
 
@@ -84,11 +96,11 @@ class Jobs:
 
     def runs(self, *names: str) -> bool:
         """Do all of these run?"""
-        return all(self.is_let_go(name) and self.nodes(name) for name in names)
+        return all(self.is_resumed(name) and self.nodes(name) for name in names)
 
     def waits(self, name: str) -> bool:
         """Is a job suspended, without pods?"""
-        return not self.is_let_go(name) and not self.nodes(name)
+        return not self.is_resumed(name) and not self.nodes(name)
 
     def delete(self, name: str) -> None:
         """Delete a job; its pods go with it."""
@@ -120,6 +132,10 @@ class Jobs:
         """Have another configuration come into force."""
         base = self.running.extender.configurations.describe().version
         ConfigClient(self.inspector).push(ConfigPushArgs(config, base_version=base, allow_downgrade=True))
+
+    def rest(self) -> bool:
+        """Have the queues looked at all that they know, see `known.queues_rest`?"""
+        return queues_rest(self.running)
 
     def expect(self, *conditions: Callable[[], bool]) -> None:
         """Each becomes true soon, in this order."""

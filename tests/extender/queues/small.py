@@ -55,9 +55,15 @@ class Desk:
     """Queues and a live cluster; victims leave `grace_s` later, when `pass_time` says so."""
 
     def __init__(
-        self, policy: Policy = Policy.HIVED, *, borrows: bool = False, learned: Learned | None = None, **rules: int
+        self,
+        policy: Policy = Policy.HIVED,
+        *,
+        borrows: bool = False,
+        learned: Learned | None = None,
+        spec: ClusterSpec = SPEC,
+        **rules: int,
     ) -> None:
-        self.live, self.queues, self.now = Live(SPEC), Queues(SPEC, learned), 0.0
+        self.live, self.queues, self.now = Live(spec), Queues(spec, learned), 0.0
         self.queues.told_rules(QueuesRules(default=QueueRules(policy=policy, borrows=borrows, **rules)))
         self.leaving: list[str] = []
 

@@ -8,7 +8,7 @@ from hived_extender.jobs.kinds.gangs import KIND as GANG
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.events import BURST, REFILL_S, RESERVE, EventRecorder
 from hived_extender.machine.pods import PodName
-from hived_extender.queues.announcing import MOST_JOBS, MOST_PODS, NEW_S, JobEvents
+from hived_extender.queues.announcing import MOST_JOBS, MOST_PODS, NEW_S, JobEvents, write_events
 
 
 class Api:
@@ -40,10 +40,12 @@ class Case:
 
     def __init__(self, api: Api | None = None) -> None:
         self.api = api or Api()
-        self.events = JobEvents(EventRecorder(self.api, "hived"), pods_of)
+        self.events, self._recorder = JobEvents(), EventRecorder(self.api, "hived")
 
     def write(self, limit: int = 1000) -> int:
-        return self.events.write(limit, lambda: True)
+        taken = self.events.take(limit, pods_of)
+        write_events(self._recorder, taken, lambda: True)
+        return sum(len(each.about) for each in taken)
 
 
 def pods_of(gang: JobRef) -> list[PodName]:
@@ -64,12 +66,12 @@ def test_the_course_of_a_job_is_told_in_its_order() -> None:
     case.write()
     assert case.api.told() == [
         ("Enqueued", "waits in queue root/a"),
-        ("Dequeued", "leaves queue root/a: its whole gang has idle cells, which may be taken back"),
+        ("Dequeued", "leaves queue root/a: its whole gang has idle cells, which may be reclaimed"),
         ("Preempted", "its cells go to Job/team/owner (uid u-1); it waits again in queue root/a"),
         (
             "Dequeued",
-            "leaves queue root/a: its whole gang has cells of its virtual cluster; it runs again after it was called "
-            "back",
+            "leaves queue root/a: its whole gang has cells of its virtual cluster; it runs again after it "
+            "was suspended",
         ),
     ]
 
@@ -82,7 +84,7 @@ def test_only_the_first_start_after_a_job_was_called_back_is_said_to_be_one_agai
         case.events.dequeued(ref(), "a", moment, is_borrowed=False)
     case.write()
     told = [message for reason, message in case.api.told() if reason == "Dequeued"]
-    assert [message.endswith("; it runs again after it was called back") for message in told] == [True, False]
+    assert [message.endswith("; it runs again after it was suspended") for message in told] == [True, False]
 
 
 def test_an_event_is_about_the_job_object() -> None:
@@ -188,8 +190,8 @@ def test_nothing_is_said_of_a_job_that_is_gone() -> None:
 def test_nothing_is_written_by_a_replica_that_does_not_lead() -> None:
     case = Case()
     case.events.enqueued(ref(), "a", 0.0, 0.0)
-    assert case.events.write(10, lambda: False) == 0
-    assert case.write() == 1
+    write_events(EventRecorder(case.api, "hived"), case.events.take(10, pods_of), lambda: False)
+    assert case.api.events == []
 
 
 def test_an_api_server_that_is_away_stops_nothing() -> None:

@@ -11,7 +11,8 @@ from hived_extender.api.waiting import MASKED, When
 from hived_extender.insight.past import LEAST_ENDS, Ended
 from hived_extender.jobs.progress import read_time
 from hived_extender.queues.answering import QueueAnswers, Wanted, namer
-from hived_extender.queues.reasons import Leaving, sentence
+from hived_extender.queues.reasons import Leaving, told
+from hived_extender.queues.table import Life
 from hived_lab.embedded.apiserver.models import MAX_ANNOTATION_BYTES
 from hived_lab.embedded.nodes import READY
 from tests.extender.queues.embedded_jobs import Jobs, jobs_on
@@ -37,7 +38,7 @@ def test_a_job_that_runs_on_a_bad_node_says_so_in_its_queue(tmp_path: Path) -> N
     with jobs_on(tmp_path) as jobs:
         jobs.create("own", "b")
         jobs.expect(lambda: jobs.runs("own"))
-        assert jobs.reason("own") == "runs on cells of its own virtual cluster"
+        jobs.expect(lambda: jobs.reason("own") == "runs on cells of its own virtual cluster")
         (node,) = jobs.nodes("own")
         jobs.kube.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {READY: "false"}}})
         told = f"runs on cells of its own virtual cluster; node {node} is NotReady (since "
@@ -50,7 +51,7 @@ def leaving(jobs: Jobs, winner: str, seen: frozenset[str] | None) -> str:
     """The reason of a job that was told to leave."""
     turns = jobs.running.extender.queues.turns
     assert turns is not None
-    return sentence(Leaving(winner), namer(turns, seen))
+    return told(Leaving(winner), namer(turns, seen)).sentence
 
 
 @pytest.fixture(scope="module")
@@ -107,12 +108,12 @@ def test_a_part_of_the_jobs_is_that_part_of_all(answers: QueueAnswers) -> None:
     ("wanted", "count"),
     [
         (Wanted("b", is_waiting=True), 1),
-        (Wanted(vc="b"), 2),
-        (Wanted(vc="a"), 0),
-        (Wanted(namespace="default"), 2),
-        (Wanted(namespace="other"), 0),
-        (Wanted(user="default"), 2),
-        (Wanted(user="somebody"), 0),
+        (Wanted(vcs=["b"]), 2),
+        (Wanted(vcs=["a"]), 0),
+        (Wanted(namespaces=["default"]), 2),
+        (Wanted(namespaces=["other"]), 0),
+        (Wanted(users=["default"]), 2),
+        (Wanted(users=["somebody"]), 0),
     ],
 )
 def test_jobs_are_chosen_by_what_they_are(answers: QueueAnswers, wanted: Wanted, count: int) -> None:
@@ -120,9 +121,23 @@ def test_jobs_are_chosen_by_what_they_are(answers: QueueAnswers, wanted: Wanted,
 
 
 def test_nobody_finds_the_user_or_the_namespace_of_a_hidden_job_by_guessing(answers: QueueAnswers) -> None:
-    for wanted in (Wanted(user="default"), Wanted(namespace="default")):
+    for wanted in (Wanted(users=["default"]), Wanted(namespaces=["default"])):
         assert answers.some_jobs(wanted, frozenset({"other"}), 0, None) == (0, [])
-    assert answers.some_jobs(Wanted(vc="b"), frozenset({"other"}), 0, None)[0] == 2
+    assert answers.some_jobs(Wanted(vcs=["b"]), frozenset({"other"}), 0, None)[0] == 2
+
+
+def test_a_job_that_has_ended_is_in_no_queue_though_its_own_schedule_has_it(jobs: Jobs, answers: QueueAnswers) -> None:
+    turns = jobs.running.extender.queues.turns
+    assert turns is not None
+    (entry,) = [one for one in turns.queues.entries.values() if one.job.ref.name == "first"]
+    life, entry.life = entry.life, Life.OVER
+    try:
+        assert answers.job("Job/default/first") is None
+        with jobs.running.extender.queues.look():
+            assert answers._job(turns, entry, 0).state == "Leaving"  # it ended after it was looked up
+        assert [job.name for job in answers.jobs("b")] == ["Job/default/second"]
+    finally:
+        entry.life = life
 
 
 def test_namespaces_of_jobs_are_listed(answers: QueueAnswers) -> None:
@@ -138,8 +153,8 @@ def test_a_waiting_job_waits_since_its_creation_even_for_another_leader(jobs: Jo
         return found.since
 
     was = since()
-    with desk.lock:
-        before, desk._term = desk.turns, None  # as after a take-over
+    with desk.look() as before:
+        desk.begin_anew()  # as after a take-over
     jobs.expect(lambda: desk.turns is not before)
     assert since() == was
 

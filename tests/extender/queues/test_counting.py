@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable
 from msgspec.structs import replace
 
 from hived_extender.jobs.job import JobRef
+from hived_extender.jobs.kinds import gangs
 from hived_extender.kube.metrics import Metrics
 from hived_extender.queues.controller import QueueCount, count, gauges
 from hived_extender.queues.queued_jobs import QueuedJobs
@@ -26,7 +27,7 @@ class Counted(QueuedJobs):
             unit = replace(UNIT, key=ref.key, request={"nvidia.com/gpu": 8.0})
             self.job_seen(replace(HELD, ref=ref, created_s=moment), unit, Kept(), NOW_S)
 
-    def due(self, key: str) -> float | None:
+    def entitled_since(self, key: str) -> float | None:
         return 500.0 if key.split("/")[2] in self.started_there else None
 
     def shares(self, names: Iterable[str] | None = None) -> dict[str, float]:
@@ -34,7 +35,9 @@ class Counted(QueuedJobs):
 
 
 def test_waiting_jobs_are_counted_and_the_oldest_is_known() -> None:
-    assert count(Counted(one=300.0, two=200.0)) == {"root/vc": QueueCount("vc", waiting=2, oldest_s=200.0)}
+    assert count(Counted(one=300.0, two=200.0)) == {
+        "root/vc": QueueCount("vc", waiting=2, waiting_pods=2, oldest_s=200.0)
+    }
 
 
 def test_the_age_of_a_job_does_not_begin_anew_with_another_term() -> None:
@@ -57,6 +60,13 @@ def test_a_job_with_cells_counts_what_it_uses_and_waits_no_more() -> None:
     assert found.used == {"nvidia.com/gpu": 16.0}
 
 
+def test_pods_that_are_there_are_not_counted_as_those_that_a_job_will_have() -> None:
+    queues = Counted(one=300.0)
+    for entry in queues.entries.values():
+        entry.job = replace(entry.job, ref=replace(entry.job.ref, kind=gangs.KIND))
+    assert count(queues)["root/vc"].waiting_pods == 0
+
+
 def test_a_job_whose_turn_has_come_has_borrowed_nothing() -> None:
     queues = Counted(["one"], one=300.0, two=200.0)
     for key in queues.entries:
@@ -68,7 +78,7 @@ def test_prometheus_gets_each_job_in_one_state() -> None:
     queues = Counted(one=300.0, two=200.0, three=400.0)
     queues.resume(next(iter(queues.entries)), NOW_S, is_borrowed=True)
     metrics = Metrics()
-    metrics.observe_queues(lambda: gauges(queues, NOW_S))
+    metrics.observe_queues(lambda: gauges(count(queues), queues.shares(), NOW_S))
     lines = metrics.text().decode().splitlines()
     assert 'hived_queued_jobs{queue="root/vc",state="waiting"} 2.0' in lines
     assert 'hived_queued_jobs{queue="root/vc",state="running"} 0.0' in lines

@@ -1,4 +1,4 @@
-"""Jobs wait as jobs on an embedded cluster: held, let go, called back, and told of in Kube Queue's words."""
+"""Jobs wait as jobs on an embedded cluster: held, resumed, suspended, with Kube Queue's objects (rules 32)."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -72,6 +72,9 @@ def test_a_borrower_is_called_back_for_the_owner_and_runs_again_at_its_old_place
     jobs.create("owner", "b")
     jobs.expect(lambda: jobs.runs("owner"), lambda: jobs.waits("ahead"))
     assert jobs.nodes("owner") != jobs.nodes("own")
+    extender = jobs.running.extender
+    assert extender.service.metrics.tallies["a"].preempted_pods == 1
+    assert extender.queues.waiting_pods()["a"] == 2, "that of the job behind it too"
     jobs.expect(lambda: jobs.queued("a") == ["ahead", "later"])
     jobs.delete("owner")
     jobs.expect(lambda: jobs.runs("ahead"))
@@ -96,7 +99,7 @@ def test_a_job_that_its_owner_lets_go_by_itself_is_held_back_and_gets_no_cells(j
     jobs.expect(lambda: jobs.phase("sly") == "Enqueued")
     for _ in range(3):
         jobs.kube.patch(f"{JOBS}/sly", {"spec": {"suspend": False}})
-        jobs.expect(lambda: not jobs.is_let_go("sly"))
+        jobs.expect(lambda: not jobs.is_resumed("sly"))
         assert jobs.nodes("sly") == []
 
 
@@ -105,7 +108,7 @@ def test_a_job_that_nobody_held_back_is_held_back_then(jobs: Jobs) -> None:
     jobs.expect(lambda: jobs.runs("first"))
     jobs.create("eager", "b", suspend=False)
     jobs.expect(lambda: jobs.waits("eager"), lambda: jobs.phase("eager") == "Enqueued")
-    told = "waits in queue b; it was not created held, so it is called back until its turn"
+    told = "waits in queue b; it was not created held, so it is suspended until its turn"
     jobs.expect(lambda: messages(jobs, "eager") == [told])
     jobs.delete("first")
     jobs.expect(lambda: jobs.runs("eager"))
@@ -146,8 +149,8 @@ def test_a_job_that_says_so_is_in_no_queue(jobs: Jobs) -> None:
 
 def test_jobs_are_told_of_when_they_are_over(jobs: Jobs) -> None:
     jobs.create("short", "b", seconds="0")
-    jobs.expect(lambda: jobs.phase("short") == "Succeed")
-    assert jobs.queued("b") == []
+    jobs.expect(lambda: jobs.phase("short") == "Succeed", lambda: jobs.queued("b") == [])
+    assert jobs.state("short") == ""
 
 
 # The example of the fleets' document: one job at a time by quota
@@ -187,7 +190,7 @@ def test_max_jobs_lets_one_of_two_jobs_wait(jobs: Jobs) -> None:
 
 def test_a_tree_that_breaks_rules_is_told_of_and_not_used(jobs: Jobs) -> None:
     broken = fleet_tree()
-    broken["spec"]["root"]["min"] = {GPU: 1}
+    broken["spec"]["root"]["min"] = {GPU: -1}
     jobs.kube.create(TREES, broken)
 
     jobs.expect(lambda: bool(told(jobs, "InvalidQuotaTree")))
@@ -280,7 +283,7 @@ def two_halves(jobs: Jobs, policy: str) -> None:
     for name in ("older", "newer"):
         jobs.create(name, "b", gpus=4)
         jobs.expect(partial(jobs.runs, name))
-    assert [jobs.state(name) for name in ("older", "newer")] == ["Running", "Running"]
+    jobs.expect(lambda: [jobs.state(name) for name in ("older", "newer")] == ["Running", "Running"])
     jobs.kube.patch(f"{TREES}/elasticquotatree", {"spec": shared_tree(4, policy)["spec"]})
 
 
@@ -315,7 +318,7 @@ def test_the_author_of_a_lower_quota_is_told_who_would_be_above_it(jobs: Jobs) -
     above = "root/team: jobs that run use 8 nvidia.com/gpu more than its max; "
     assert warned(16, "wait") == []
     assert warned(8, "wait") == [f"{above}these run until they end: Job/default/more"]
-    called_back = "by policy preempt-newest these are called back, if they may be: Job/default/more"
+    called_back = "by policy preempt-newest these are suspended, if they may be: Job/default/more"
     assert warned(8, "preempt-newest") == [above + called_back]
     assert warned(16, "wait", "another") == [
         "only the oldest tree counts, which is kube-system/elasticquotatree: change that one, or delete it"
@@ -353,7 +356,7 @@ def test_a_job_that_is_taken_out_of_its_queue_is_listed_no_more(jobs: Jobs) -> N
     off = {"metadata": {"annotations": {f"{PREFIX}queue": "off"}}}
     for name in ("runs", "waits"):
         jobs.kube.patch(f"{JOBS}/{name}", off)
-    jobs.expect(lambda: jobs.is_let_go("waits"), lambda: jobs.inspector.queued_jobs("").items == [])
+    jobs.expect(lambda: jobs.is_resumed("waits"), lambda: jobs.inspector.queued_jobs("").items == [])
     assert (jobs.state("runs"), jobs.state("waits")) == ("", "")
 
 
@@ -362,9 +365,10 @@ def test_a_job_without_pods_waits_in_no_queue_and_has_its_cells_again_with_pods(
     jobs.expect(lambda: jobs.runs("empty"))
     jobs.kube.patch(f"{JOBS}/empty", {"spec": {"parallelism": 0}})
     jobs.expect(lambda: jobs.state("empty") == "")
-    jobs.create("later", "b")
     jobs.kube.patch(f"{JOBS}/empty", {"spec": {"parallelism": 1}})
-    jobs.expect(lambda: jobs.state("empty") == "Running", lambda: jobs.state("later") == "Waiting")
+    jobs.expect(lambda: jobs.state("empty") == "Running")
+    jobs.create("later", "b")
+    jobs.expect(lambda: jobs.state("later") == "Waiting")
     assert [job.position for job in jobs.inspector.queued_jobs("b").items] == [1, 0]
     jobs.expect(lambda: job_events(jobs, "empty") == ["Dequeued", "Enqueued"])
     assert jobs.runs("empty")
@@ -434,12 +438,7 @@ def test_another_process_goes_on_with_the_same_order_and_starts_nobody_twice(tmp
             jobs.create(name, "b")
         jobs.expect(lambda: jobs.queued("b") == ["x", "y", "z"])
         uids = [pod["metadata"]["uid"] for pod in jobs.kube.get(PODS)["items"]]
-        desk = jobs.running.extender.queues
-        with desk.lock:
-            desk._term = None  # the next look begins anew, as after a restart or a take-over
-        jobs.expect(lambda: desk._term is not None)
-        with desk.lock:  # the look that began anew is over
-            assert desk.turns is not None
+        jobs.begin_queues_anew()
         jobs.expect(lambda: jobs.queued("b") == ["x", "y", "z"])
         assert [pod["metadata"]["uid"] for pod in jobs.kube.get(PODS)["items"]] == uids
         jobs.delete("runs")
@@ -457,10 +456,10 @@ def test_jobs_that_hived_holds_are_let_go_where_queues_are_switched_off(tmp_path
         jobs.create("held-by-author", "b")
         jobs.expect(lambda: jobs.waits("held-by-hived"), lambda: jobs.phase("held-by-author") == "Enqueued")
         jobs.push(CONFIG.replace("enabled: true", "enabled: false"))
-        jobs.expect(lambda: jobs.is_let_go("held-by-hived"))
+        jobs.expect(lambda: jobs.is_resumed("held-by-hived"))
         jobs.delete("runs")
         jobs.expect(lambda: jobs.runs("held-by-hived"))
-        assert not jobs.is_let_go("held-by-author")
+        assert not jobs.is_resumed("held-by-author")
         jobs.push(CONFIG)
         jobs.expect(lambda: jobs.queued("b") == ["held-by-author"])
         assert jobs.runs("held-by-hived")
@@ -572,7 +571,7 @@ def test_a_job_that_is_being_deleted_has_no_turn_any_more(jobs: Jobs) -> None:
     jobs.create("next", "b")
     jobs.delete("first")
     jobs.expect(lambda: jobs.runs("next"))
-    assert not jobs.is_let_go("going")
+    assert not jobs.is_resumed("going")
 
 
 def test_a_job_that_was_not_held_gets_no_more_than_its_turn_gives_it(jobs: Jobs) -> None:

@@ -90,7 +90,7 @@ def test_a_gang_goes_on_in_another_term(jobs: Jobs) -> None:
         member(jobs, "ring", number)
     jobs.expect(lambda: len(jobs.nodes("ring")) == 2, lambda: phase(jobs, "ring") == "Running")
     before = jobs.running.extender.queues.turns
-    jobs.running.extender.queues._term = None
+    jobs.running.extender.queues._begun_for = None
     jobs.expect(lambda: jobs.running.extender.queues.turns is not before)
     jobs.create("next", "b")
     jobs.expect(lambda: jobs.queued("b") == ["next"], lambda: phase(jobs, "ring") == "Running")
@@ -125,6 +125,9 @@ def test_a_gang_whose_pods_have_succeeded_is_over(jobs: Jobs) -> None:
     for number in range(2):
         member(jobs, "ring", number, seconds="0.1")
     jobs.expect(lambda: phase(jobs, "ring") == "Succeed")
+    ended = {"ended": ("1h",)}
+    told = ["Gang/default/ring Completed"]
+    jobs.expect(lambda: [f"{one.name} {one.state}" for one in jobs.inspector.jobs(ended)] == told)
     jobs.create("next", "b")
     jobs.expect(lambda: jobs.runs("next"))
 

@@ -1,7 +1,9 @@
 """Queues that go: the jobs that wait in them are named beforehand, and their objects are deleted."""
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,14 @@ import pytest
 from hived_extender.api.inspection import ConfigClient
 from hived_extender.jobs.quotas.tree import read_tree
 from hived_extender.kube.client import KubeError
+from hived_extender.machine.effects import CallJob
+from hived_extender.machine.stimuli import JobMoved
+from hived_extender.machine.writes.writer import Writer
 from hived_extender.queues.publishing import QUEUES as ALL_QUEUES
 from hived_extender.queues.publishing import Publisher
 from hived_extender.queues.removal import without_quotas
-from tests.extender.queues.embedded_jobs import CONFIG, GPU, PREFIX, QUEUES, TREES, UNITS, Jobs, jobs_on
+from tests.expecting import expect_soon
+from tests.extender.queues.embedded_jobs import CONFIG, GPU, JOBS, PREFIX, QUEUES, TREES, UNITS, Jobs, jobs_on
 
 pytestmark = pytest.mark.sample(4)
 
@@ -70,15 +76,42 @@ def fill(jobs: Jobs) -> None:
     jobs.expect(lambda: sorted(jobs.queued("b")) == ["born", "called"], lambda: jobs.waits("called"))
 
 
+def test_jobs_of_which_calls_are_under_way_are_resumed_where_queues_are_switched_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carry_out, is_off = Writer._call_job, threading.Event()
+
+    def slowly(writer: Writer, effect: CallJob, may_write: Callable[[], bool]) -> None:
+        carry_out(writer, effect, may_write)
+        is_off.wait(30.0)
+
+    held = {f"{PREFIX}queue-held": "true"}
+    with jobs_on(tmp_path) as jobs, monkeypatch.context() as patch:
+        jobs.create("runs", "b")
+        jobs.expect(lambda: jobs.runs("runs"))
+        jobs.create("waits", "b", annotations=held)
+        queues = jobs.running.extender.queues
+        jobs.expect(lambda: queues.turns is not None and len(queues.turns.queues.order("b")) == 1)
+        assert queues.turns is not None
+        (key,) = queues.turns.queues.order("b")
+        patch.setattr(Writer, "_call_job", slowly)
+        queues.change(JobMoved(key, "back"))
+        jobs.expect(lambda: jobs.kube.get(f"{JOBS}/waits")["metadata"]["annotations"] != held)
+        jobs.push(OFF)
+        jobs.expect(lambda: queues.turns is None and not queues._left)
+        is_off.set()
+        jobs.expect(lambda: jobs.is_resumed("waits"))
+
+
 def test_a_plan_names_jobs_that_wait_where_queues_are_switched_off(jobs: Jobs) -> None:
     fill(jobs)
     freed, stays = warnings(jobs, OFF)
-    assert freed.endswith("are let go at once, whether or not there are cells (1): Job/default/called")
+    assert freed.endswith("are resumed at once, whether or not there are cells (1): Job/default/called")
     assert "stay suspended" in stays
     assert stays.endswith("(1): Job/default/born")
     jobs.push(OFF)
-    jobs.expect(lambda: jobs.is_let_go("called"))
-    assert not jobs.is_let_go("born")
+    jobs.expect(lambda: jobs.is_resumed("called"))
+    assert not jobs.is_resumed("born")
 
 
 def test_a_plan_names_jobs_that_wait_in_a_virtual_cluster_that_goes(jobs: Jobs) -> None:
@@ -120,28 +153,27 @@ def test_objects_go_where_queues_are_switched_off(jobs: Jobs) -> None:
 
 def test_objects_of_an_earlier_hived_go_once_they_are_listed_and_no_others(tmp_path: Path) -> None:
     with jobs_on(tmp_path, OFF) as jobs:
-        for name, labels in (("mine", {}), ("left", OURS)):
-            said = {"name": name, "labels": labels, "annotations": {f"{PREFIX}quota": name}}
-            make(jobs, {"metadata": said, "spec": {}})
+        made = [make(jobs, name, labels) for name, labels in (("mine", {}), ("left", OURS))]
         started = Publisher(jobs.kube, time.monotonic)
         started.sweep("its term", lambda: None)
-        started.listed(ALL_QUEUES, jobs.kube.get(QUEUES)["items"])
+        started.listed(ALL_QUEUES, made)
         started.sweep("its term", lambda: None)
-        started.write(10, lambda: True)
+        due = started.take_due(10)
+        started.carry_out(due, lambda: True)
+        assert [one.key[1][1] for one in due] == ["left"]
         assert paths(jobs) == ["mine"]
 
 
-def make(jobs: Jobs, item: dict[str, Any]) -> None:
-    """Create a Queue as soon as the API server has the kind."""
+def make(jobs: Jobs, name: str, labels: dict[str, str]) -> dict[str, Any]:
+    """Create a Queue as soon as the API server has the kind. The service deletes one of ours where queues are off."""
+    item = {"metadata": {"name": name, "labels": labels, "annotations": {f"{PREFIX}quota": name}}, "spec": {}}
 
-    def is_made() -> bool:
-        try:
-            jobs.kube.create(QUEUES, item)
-        except KubeError as error:
-            return error.reason == "AlreadyExists"
-        return True
+    def made() -> dict[str, Any]:
+        with suppress(KubeError):
+            return jobs.kube.create(QUEUES, item)
+        return {}
 
-    jobs.expect(is_made)
+    return expect_soon(made)
 
 
 def test_objects_of_all_quotas_go_with_their_tree_and_the_queues_of_units_stay(jobs: Jobs) -> None:
@@ -168,10 +200,9 @@ def test_an_object_that_a_late_call_has_made_goes_as_well(tmp_path: Path) -> Non
         publisher = Publisher(jobs.kube, time.monotonic)
         publisher.listed(ALL_QUEUES, [])
         publisher.sweep("its term", lambda: None)
-        make(
-            jobs, {"metadata": {"name": "late", "labels": OURS, "annotations": {f"{PREFIX}quota": "late"}}, "spec": {}}
-        )
-        publisher.seen(ALL_QUEUES, jobs.kube.get(QUEUES)["items"][0])
+        publisher.seen(ALL_QUEUES, make(jobs, "late", OURS))
         publisher.sweep("its term", lambda: None)
-        publisher.write(10, lambda: True)
+        due = publisher.take_due(10)
+        publisher.carry_out(due, lambda: True)
+        assert [one.key[1][1] for one in due] == ["late"]
         assert paths(jobs) == []

@@ -1,11 +1,13 @@
-"""The state of units on their jobs: read as written, and believed only with a seal."""
+"""The state of units on their jobs: read as written, and believed only with a seal (rule 32.9)."""
+
+import json
 
 import pytest
 
 from hived_extender.jobs.bind_info import Prover
 from hived_extender.queues.table import STATE, Kept, read_kept, written
 
-KEPT = Kept(is_let_go=True, is_borrowed=True, since_s=5.5, due_s=7.0, attempts=2, place=1.5)
+KEPT = Kept(is_resumed=True, is_borrowed=True, since_s=5.5, entitled_s=7.0, attempts=2, place=1.5)
 
 
 def test_what_was_written_is_read() -> None:
@@ -49,3 +51,17 @@ def test_whatever_else_stands_there_counts_as_nothing(text: str) -> None:
 
 def test_a_job_without_the_annotation_has_no_state() -> None:
     assert read_kept({}, "uid", Prover([b"k" * 32])) == Kept()
+
+
+def test_keys_on_jobs_are_those_of_earlier_releases() -> None:
+    kept = Kept(version=1, is_resumed=True, leaf_count=8, entitled_s=2.0, is_held=True, is_suspended=True)
+    found = json.loads(json.loads(written(kept, "u", Prover())[STATE])["kept"])
+    assert found == {
+        "version": 1,
+        "is_let_go": True,
+        "leaf_count": 8,
+        "due_s": 2.0,
+        "is_held": True,
+        "is_suspended": True,
+    }
+    assert read_kept(written(kept, "u", Prover()), "u", Prover()) == kept

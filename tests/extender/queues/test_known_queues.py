@@ -1,4 +1,4 @@
-"""Queues with jobs or without: the leaves of a tree, and virtual clusters beside it."""
+"""Queues with jobs or without: the leaves of a tree, and virtual clusters beside it (rule 29.1)."""
 
 import pytest
 

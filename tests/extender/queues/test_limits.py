@@ -1,4 +1,4 @@
-"""Limits and shares of the configuration and of a quota tree, as owners of jobs see them on an embedded cluster."""
+"""Limits and shares as owners of jobs see them on an embedded cluster (rules 29.6, 31.2, 31.3)."""
 
 from functools import partial
 from pathlib import Path
@@ -83,7 +83,7 @@ def test_a_user_runs_no_more_jobs_than_the_queue_allows(tmp_path: Path) -> None:
         jobs.expect(lambda: jobs.runs("one"))
         jobs.create("two", "b", **of("ann"))
         jobs.create("other", "b", **of("bob"))
-        jobs.expect(lambda: jobs.runs("other"), lambda: jobs.phase("two") == "Enqueued")
+        jobs.expect(lambda: jobs.runs("other"), lambda: jobs.phase("two") == "Enqueued", jobs.rest)
         assert jobs.waits("two")
         assert reason(jobs, "two") == "user ann runs 1 job, as many as the queue allows"
         jobs.delete("one")
@@ -96,7 +96,7 @@ def test_a_user_has_no_more_jobs_in_line_than_the_queue_looks_at(tmp_path: Path)
         jobs.expect(lambda: jobs.runs("runs"))
         for name, user in (("first", "ann"), ("second", "ann"), ("third", "bob")):
             jobs.create(name, "b", **of(user))
-            jobs.expect(partial(is_enqueued, jobs, name))
+            jobs.expect(partial(is_enqueued, jobs, name), jobs.rest)
         assert reason(jobs, "second") == "user ann has 1 job that waits before it, as many as the queue looks at"
         jobs.delete("runs")
         jobs.expect(lambda: jobs.runs("first"))
@@ -161,7 +161,7 @@ def test_the_part_of_a_min_that_is_not_lent_is_kept(tmp_path: Path) -> None:
         jobs.create("own", "b", **labels("team"))
         jobs.expect(lambda: jobs.runs("own"))
         jobs.create("more", "b", **labels("team"))
-        jobs.expect(lambda: jobs.phase("more") == "Enqueued")
+        jobs.expect(lambda: jobs.phase("more") == "Enqueued", jobs.rest)
         assert reason(jobs, "more").startswith(f"Insufficient quota({GPU}) in quota root: request 8, max 16, used 16")
         jobs.create("owner", "b", **labels("kept"))
         jobs.expect(lambda: jobs.runs("owner"))

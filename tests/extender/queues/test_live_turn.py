@@ -1,4 +1,4 @@
-"""Turns of the live cluster: quotas of units that are due, and turns that are cut while news come."""
+"""Turns of the live cluster: quotas of entitled units, and cut turns (rules 29.9, 29.10, 31.7, 31.10)."""
 
 from functools import partial
 

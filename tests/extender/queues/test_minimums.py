@@ -1,4 +1,4 @@
-"""Units that may start with fewer pods than they have."""
+"""Units that may start with fewer pods than they have (rule 32.4)."""
 
 from msgspec.structs import replace
 

@@ -1,4 +1,4 @@
-"""Pods of no unit use quotas: units count them, and those that are due take theirs back from opportunistic ones."""
+"""Pods of no unit use quotas, and entitled units take theirs back from opportunistic ones (rule 31.10)."""
 
 from functools import partial
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""Turns of the own schedules that are cut while news come."""
+"""Turns of the own schedules that are cut while news come (rules 29.9, 30.4)."""
 
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.table import Pace

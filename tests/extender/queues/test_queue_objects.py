@@ -1,4 +1,4 @@
-"""Words of users in Queue objects: policy and priority, and mistakes that change nothing."""
+"""Words of users in Queue objects: policy, priority and depth (rule 29.7), and mistakes that change nothing."""
 
 from typing import Any
 

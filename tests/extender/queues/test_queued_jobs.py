@@ -1,4 +1,4 @@
-"""The course of queued jobs: what becomes of each, and what is written onto it."""
+"""The course of queued jobs, and what is written onto each (rules 32.5 to 32.9)."""
 
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +19,7 @@ from tests.extender.queues.live import Live
 REF = JobRef("batch/v1", "Job", "team", "train", "u-1")
 KEY = REF.key
 HELD = Job(REF, "1", 0.0, {}, {}, (), JobState.HELD)
-LET_GO = replace(HELD, state=JobState.LET_GO)
+RESUMED = replace(HELD, state=JobState.RESUMED)
 LEAVING = replace(HELD, state=JobState.LEAVING)
 UNIT = Unit(KEY, "root/vc", PodSpec("vc", 5, 8, GroupSpec(KEY, (MemberSpec(1, 8),))), 0.0)
 ALL_PLACED = HoldState(slot_count=1, held_count=0, placed_count=1, bound_count=1)
@@ -77,7 +77,7 @@ class Case:
         self.seen(HELD)
         self.queues.resume(KEY, 1.0, is_borrowed=is_borrowed)
         self.write()
-        self.seen(LET_GO)
+        self.seen(RESUMED)
         self.queues.progressed({KEY: ALL_PLACED}, 2.0)
         return self
 
@@ -97,7 +97,7 @@ def test_a_job_is_let_go_once_its_cells_are_held() -> None:
     case.seen(HELD)
     case.queues.resume(KEY, 1.0, is_borrowed=True)
     (action,) = case.write()
-    assert (action.change, action.kept.is_let_go, action.kept.is_borrowed, action.kept.since_s) == (
+    assert (action.change, action.kept.is_resumed, action.kept.is_borrowed, action.kept.since_s) == (
         Change.RESUME,
         True,
         True,
@@ -112,7 +112,7 @@ def test_a_job_runs_once_all_its_pods_have_cells() -> None:
 
 def test_a_job_that_is_over_has_ended() -> None:
     case = Case().running()
-    case.seen(replace(LET_GO, state=JobState.SUCCEEDED), now=9.0)
+    case.seen(replace(RESUMED, state=JobState.SUCCEEDED), now=9.0)
     assert (case.queues.names, list(case.queues.entries)) == (["arrived", "started", "ended"], [])
 
 
@@ -127,7 +127,7 @@ def test_a_job_that_is_called_back_waits_again_once_its_pods_are_gone() -> None:
     case = Case().running()
     case.queues.suspend(KEY, "Job/team/big", 5.0)
     (action,) = case.write()
-    found = action.change, action.kept.is_let_go, action.kept.since_s, action.kept.evicted_for
+    found = action.change, action.kept.is_resumed, action.kept.since_s, action.kept.evicted_for
     assert found == (Change.SUSPEND, False, 5.0, "Job/team/big")
     case.seen(LEAVING)
     assert "evicted" not in case.queues.names
@@ -151,7 +151,7 @@ def test_news_of_a_job_without_what_is_kept_change_nothing_until_it_is_there_aga
 def test_a_job_that_its_owner_resumes_is_held_back_again() -> None:
     case = Case()
     case.seen(HELD)
-    case.seen(LET_GO)
+    case.seen(RESUMED)
     assert changes(case.write()) == [Change.SUSPEND]
 
 
@@ -160,7 +160,7 @@ def test_a_job_that_is_resumed_while_it_leaves_is_held_back_again() -> None:
     case.queues.suspend(KEY, "Job/team/big", 5.0)
     case.write()
     case.seen(LEAVING)
-    case.seen(LET_GO)
+    case.seen(RESUMED)
     assert changes(case.write()) == [Change.SUSPEND]
     case.seen(HELD)
     assert case.life is Life.WAITING
@@ -176,11 +176,11 @@ def test_a_job_that_its_owner_suspends_stays_so_until_its_owner_resumes_it() -> 
     case = Case().running()
     case.seen(LEAVING)
     (action,) = case.write()
-    assert (action.kept.is_suspended, action.kept.is_let_go) == (True, False)
+    assert (action.kept.is_suspended, action.kept.is_resumed) == (True, False)
     case.seen(HELD)
     case.seen(HELD)
     assert (case.life, case.write()) == (Life.WAITING, [])
-    case.seen(LET_GO)
+    case.seen(RESUMED)
     (action,) = case.write()
     assert (action.change, action.kept.is_suspended) == (Change.SUSPEND, False)
 
@@ -199,57 +199,57 @@ def test_release_lets_a_job_that_its_owner_has_suspended_take_its_turn() -> None
     case.write()
     case.queues.hold(KEY, is_held=False)
     (action,) = case.write()
-    assert not action.kept.is_aside
+    assert not action.kept.is_on_hold
 
 
 @pytest.mark.parametrize("job", [HELD, LEAVING], ids=lambda job: job.state.value)
 def test_another_leader_knows_a_job_that_was_let_go_and_is_suspended_as_its_owners(job: Job) -> None:
     case = Case()
-    case.seen(job, Kept(version=2, is_let_go=True), has_cells=job is LEAVING)
+    case.seen(job, Kept(version=2, is_resumed=True), has_cells=job is LEAVING)
     (action,) = case.write()
     assert action.kept.is_suspended
 
 
-@pytest.mark.parametrize("job", [HELD, LEAVING, LET_GO], ids=lambda job: job.state.value)
+@pytest.mark.parametrize("job", [HELD, LEAVING, RESUMED], ids=lambda job: job.state.value)
 def test_after_a_restart_a_job_is_due_only_if_it_runs(job: Job) -> None:
     queues = QueuedJobs(small.SPEC)
     queues.job_seen(
-        job, small.unit(KEY, at=1.0), Kept(is_let_go=job is LET_GO, due_s=5.0, since_s=5.0, leaf_count=4), 9.0
+        job, small.unit(KEY, at=1.0), Kept(is_resumed=job is RESUMED, entitled_s=5.0, since_s=5.0, leaf_count=4), 9.0
     )
     queues.arrived(small.unit("first"))
     queues.turn(9.0, Live(small.SPEC))
-    assert (queues.due(KEY) is not None) == (job is LET_GO)
+    assert (queues.entitled_since(KEY) is not None) == (job is RESUMED)
 
 
 def test_a_new_leader_takes_a_job_for_running_that_was_let_go() -> None:
     case = Case()
-    case.seen(LET_GO, Kept(is_let_go=True, since_s=3.0), now=9.0, has_cells=True)
+    case.seen(RESUMED, Kept(is_resumed=True, since_s=3.0), now=9.0, has_cells=True)
     assert (case.life, case.queues.names, case.write()) == (Life.RUNNING, ["arrived"], [])
 
 
 def test_a_job_that_ran_before_there_were_queues_is_left_alone() -> None:
     case = Case()
-    case.seen(LET_GO, has_cells=True, is_first=True, now=9.0)
+    case.seen(RESUMED, has_cells=True, is_first=True, now=9.0)
     assert (case.life, case.write()) == (Life.RUNNING, [])
 
 
 @pytest.mark.parametrize("kept", [Kept(version=3), Kept()])
 def test_a_job_that_was_called_back_or_comes_later_is_held_back_though_pods_of_it_have_cells(kept: Kept) -> None:
     case = Case()
-    case.seen(LET_GO, kept, has_cells=True, is_first=bool(kept.version))
+    case.seen(RESUMED, kept, has_cells=True, is_first=bool(kept.version))
     assert changes(case.write()) == [Change.SUSPEND]
 
 
 def test_a_job_that_its_owner_suspends_while_nobody_leads_is_let_go_no_more() -> None:
     case = Case()
-    case.seen(HELD, Kept(version=2, is_let_go=True))
+    case.seen(HELD, Kept(version=2, is_resumed=True))
     (action,) = case.write()
     assert (action.change, action.kept) == (Change.NOTE, Kept(version=3, is_suspended=True))
 
 
 def test_a_new_job_that_nobody_held_back_is_held_back() -> None:
     case = Case()
-    case.seen(LET_GO)
+    case.seen(RESUMED)
     assert (case.life, changes(case.write())) == (Life.LEAVING, [Change.SUSPEND])
 
 
@@ -339,7 +339,7 @@ LARGER = replace(UNIT, spec=PodSpec("vc", 5, 8, GroupSpec(KEY, (MemberSpec(2, 8)
 
 def test_a_job_that_grows_while_it_runs_is_called_back() -> None:
     case = Case().running()
-    case.seen(LET_GO, unit=LARGER)
+    case.seen(RESUMED, unit=LARGER)
     assert changes(case.write()) == [Change.SUSPEND]
 
 
@@ -349,32 +349,32 @@ def test_a_job_that_shrinks_and_grows_again_to_its_size_goes_on() -> None:
     case.queues.resume(KEY, 1.0, is_borrowed=False)
     case.write()
     for unit in (UNIT, LARGER):
-        case.seen(LET_GO, unit=unit)
+        case.seen(RESUMED, unit=unit)
     assert (case.life, case.write()) == (Life.STARTING, [])
 
 
 def test_a_job_that_may_grow_by_itself_goes_on() -> None:
     case = Case().running()
-    case.seen(replace(LET_GO, grows=True), unit=LARGER)
+    case.seen(replace(RESUMED, grows=True), unit=LARGER)
     assert (case.life, case.write()) == (Life.RUNNING, [])
 
 
 def test_a_job_that_asks_another_virtual_cluster_while_it_runs_is_called_back() -> None:
     case = Case().running()
-    case.seen(LET_GO, unit=replace(UNIT, spec=PodSpec("other", 5, 8, GroupSpec(KEY, (MemberSpec(1, 8),)))))
+    case.seen(RESUMED, unit=replace(UNIT, spec=PodSpec("other", 5, 8, GroupSpec(KEY, (MemberSpec(1, 8),)))))
     assert changes(case.write()) == [Change.SUSPEND]
 
 
 def test_a_new_leader_has_a_job_wait_at_its_old_place_that_was_let_go_long_ago_and_has_no_pods() -> None:
     case = Case(start_s=600.0)
-    case.seen(LET_GO, Kept(version=2, is_let_go=True, since_s=3.0, place=5.0), now=603.0)
+    case.seen(RESUMED, Kept(version=2, is_resumed=True, since_s=3.0, place=5.0), now=603.0)
     (action,) = case.write()
     assert (action.change, action.kept.place, action.kept.evicted_for) == (Change.SUSPEND, 5.0, "")
 
 
 def test_a_new_leader_calls_a_job_back_that_has_grown_while_nobody_led() -> None:
     case = Case()
-    case.seen(LET_GO, Kept(version=2, is_let_go=True, leaf_count=8), unit=LARGER, has_cells=True)
+    case.seen(RESUMED, Kept(version=2, is_resumed=True, leaf_count=8), unit=LARGER, has_cells=True)
     assert changes(case.write()) == [Change.SUSPEND]
 
 
@@ -429,7 +429,7 @@ def test_a_job_that_is_no_unit_waits_in_no_queue() -> None:
     assert (case.queues.names, case.queues.entries[KEY].problem) == ([], "no virtual cluster")
 
 
-@pytest.mark.parametrize(("step", "told"), [(HELD, "removed"), (LET_GO, "ended")])
+@pytest.mark.parametrize(("step", "told"), [(HELD, "removed"), (RESUMED, "ended")])
 def test_a_job_that_becomes_no_unit_leaves_its_queue(step: Job, told: str) -> None:
     case = Case() if step is HELD else Case().running()
     case.seen(step)
@@ -439,9 +439,9 @@ def test_a_job_that_becomes_no_unit_leaves_its_queue(step: Job, told: str) -> No
 
 def test_the_queue_of_a_job_is_the_one_that_it_asks_for_now() -> None:
     case = Case().running()
-    case.seen(LET_GO, unit=replace(UNIT, queue="root/other"))
+    case.seen(RESUMED, unit=replace(UNIT, queue="root/other"))
     assert case.queues.queue_of(KEY) == "root/other"
-    case.seen(LET_GO, unit=None, problem="its queue is gone")
+    case.seen(RESUMED, unit=None, problem="its queue is gone")
     assert case.queues.queue_of(KEY) == ""
 
 
@@ -450,8 +450,8 @@ def test_a_job_that_is_a_unit_again_goes_on_as_its_state_says_and_not_with_the_l
     now: float, life: Life
 ) -> None:
     case = Case(start_s=10.0).running()
-    case.seen(LET_GO, unit=None)
-    case.seen(LET_GO, now=now)
+    case.seen(RESUMED, unit=None)
+    case.seen(RESUMED, now=now)
     assert case.life is life
 
 
@@ -470,7 +470,7 @@ def test_a_job_that_was_held_at_its_creation_and_proves_to_be_none_of_ours_is_le
     case = Case()
     case.seen(MARKED, unit=None)
     assert [action.change for action in case.write()] == [Change.RESUME]
-    case.seen(LET_GO, unit=None)
+    case.seen(RESUMED, unit=None)
     assert case.write() == []
     assert case.queues.names == []
 
@@ -505,3 +505,37 @@ def test_a_job_is_let_go_once_more_for_pods_that_came_with_its_gate_later() -> N
     case.queues.pods_are_gated(KEY)
     assert [action.change for action in case.write()] == [Change.RESUME]
     assert case.queues.entries[KEY].kept.attempts == 1
+
+
+def test_a_late_resume_of_an_earlier_term_is_undone_by_a_later_state() -> None:
+    """So whoever leads next does not take the suspension for its owner's."""
+    case = Case()
+    case.seen(HELD)
+    case.seen(RESUMED, Kept(version=1, is_resumed=True))
+    (action,) = case.write()
+    assert (action.change, action.kept.version, action.kept.is_resumed) == (Change.SUSPEND, 2, False)
+
+
+@pytest.mark.parametrize("job", [HELD, LEAVING], ids=["held", "leaving"])
+def test_a_late_suspension_of_an_earlier_term_is_not_its_owners(job: Job) -> None:
+    case = Case()
+    case.seen(HELD, Kept(version=2))
+    case.queues.resume(KEY, 1.0, is_borrowed=False)
+    case.write()
+    case.seen(RESUMED)
+    case.seen(job, Kept(version=2))
+    assert (case.life, case.write()[0].kept.is_suspended) == (Life.LEAVING, False)
+    case.seen(HELD)
+    assert (case.life, case.queues.entries[KEY].may_not_start) == (Life.WAITING, False)
+
+
+def test_an_owner_who_suspends_a_job_and_takes_its_state_off_has_suspended_it() -> None:
+    case = Case()
+    case.seen(HELD, Kept(version=2))
+    case.queues.resume(KEY, 1.0, is_borrowed=False)
+    case.write()
+    case.seen(RESUMED)
+    case.seen(HELD, Kept())
+    assert changes(case.write()) == [Change.NOTE]
+    case.seen(HELD)
+    assert case.queues.entries[KEY].kept.is_suspended

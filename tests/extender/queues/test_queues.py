@@ -1,4 +1,4 @@
-"""Queues by sentence, on a real core."""
+"""Queues by sentence, on a real core (rules 29, 30 and 31)."""
 
 from functools import partial
 
@@ -9,7 +9,6 @@ from hived.life.groups import nodes_of_slots
 from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
 from hived_extender.jobs.quotas.tree import Quota, QuotaTree
-from hived_extender.queues import reasons
 from hived_extender.queues.explaining import Known
 from hived_extender.queues.ledger import TreeLedger
 from hived_extender.queues.own_schedule import Certainty, Learned
@@ -27,10 +26,10 @@ from hived_extender.queues.reasons import (
     OverQuota,
     OverUserLimit,
     Running,
-    sentence,
+    told,
 )
 from hived_extender.queues.room import Ask, Pending
-from hived_extender.queues.table import Kept
+from hived_extender.queues.table import Kept, Table
 from hived_extender.queues.units import Start, Unit
 from tests.extender.queues.live import Live
 from tests.extender.queues.small import SPEC, Desk, unit
@@ -116,11 +115,24 @@ def test_a_job_that_is_held_is_before_nobody() -> None:
     desk.queues.held("held", True)
     desk.turn()
     assert [desk.queues.position(key) for key in ("held", "other", "last")] == [1, 2, 3]
-    assert sentence(desk.queues.why("other"), str) == "is first, and the cells of its virtual cluster are in use"
-    assert sentence(desk.queues.why("last"), str) == "1 job before it in its queue"
+    assert told(desk.queues.why("other"), str).sentence == "is first, and the cells of its virtual cluster are in use"
+    assert told(desk.queues.why("last"), str).sentence == "1 job before it in its queue"
     desk.queues.held("held", False)
     desk.turn()
-    assert sentence(desk.queues.why("last"), str) == "2 jobs before it in its queue"
+    assert told(desk.queues.why("last"), str).sentence == "2 jobs before it in its queue"
+
+
+def test_a_first_job_is_told_which_borrower_that_has_ended_its_virtual_cluster_still_counts() -> None:
+    desk = Desk(borrows=True)
+    assert desk.come(unit("runs"), unit("borrows", at=1)) == ["runs", "borrows"]
+    desk.end("borrows", 100.0)
+    desk.end("runs", 200.0)
+    desk.come(unit("stays", at=2, is_preemptible=False))
+    sentence = told(desk.queues.why("stays"), str).sentence
+    said = "is first, and its virtual cluster still counts borrows until 1970-01-01T00:05:00Z, which borrowed cells"
+    assert sentence.startswith(said)
+    desk.now = 301.0
+    assert desk.turn() == ["stays"]
 
 
 def test_a_small_job_goes_past_if_by_its_limit_it_ends_before_the_reserved_start() -> None:
@@ -181,9 +193,11 @@ def test_a_promise_outlives_a_restart_and_a_limit_that_is_raised_meanwhile() -> 
     promised_s = desk.queues.promised("short")
     after = Queues(SPEC)
     after.told_rules(Rules(QueueRules(borrows=False)))
-    after.arrived(unit("half", "C", limit_s=1000.0), Kept(due_s=0.0), runs_since_s=0.0)
+    after.arrived(unit("half", "C", limit_s=1000.0), Kept(entitled_s=0.0), runs_since_s=0.0)
     after.arrived(unit("gang", "C", pods=2, at=1))
-    after.arrived(unit("short", "C", at=2, limit_s=9999.0), Kept(due_s=2.0, promised_s=promised_s), runs_since_s=2.0)
+    after.arrived(
+        unit("short", "C", at=2, limit_s=9999.0), Kept(entitled_s=2.0, promised_s=promised_s), runs_since_s=2.0
+    )
     desk.queues = after
     desk.end("half", 900.0)
     assert desk.leaving == ["short"]
@@ -256,7 +270,7 @@ def test_a_job_runs_ahead_on_borrowed_cells_only_where_its_queue_may_borrow() ->
     assert Desk().come(unit("a"), unit("b", at=1)) == ["a"]
     desk = Desk(borrows=True)
     assert desk.come(unit("a"), unit("b", at=1)) == ["a", "b"]
-    assert desk.queues.why("b") == Running(is_borrowed=True, is_due=False)
+    assert desk.queues.why("b") == Running(is_borrowed=True, is_entitled=False)
 
 
 def test_a_job_that_may_not_be_preempted_does_not_run_ahead() -> None:
@@ -324,11 +338,11 @@ def test_a_job_is_moved_before_those_that_are_due_and_wait_for_others_to_leave()
     desk.come(*(unit(f"lent{number}", "B") for number in range(4)))
     small = [unit(key, gpus=2, at=at) for at, key in enumerate("abc")]
     assert desk.come(*small) == []
-    assert [desk.queues.due(key) is not None for key in "abc"] == [True, True, False]
+    assert [desk.queues.entitled_since(key) is not None for key in "abc"] == [True, True, False]
     place = desk.queues.moved("c", "front")
     assert (desk.queues.order("A"), desk.queues.position("c")) == (["c", "a", "b"], 1)
     desk.turn()
-    assert [desk.queues.due(key) is not None for key in "abc"] == [True, False, True]
+    assert [desk.queues.entitled_since(key) is not None for key in "abc"] == [True, False, True]
     assert desk.leave()[:2] == ["c", "a"]
     later = Desk()  # another leader knows the place
     for each in small:
@@ -374,8 +388,8 @@ def test_a_job_that_runs_keeps_its_cells_when_one_whose_cells_are_unknown_was_du
     desk.come(unit("runs", gpus=2))
     own = desk.queues.own_cells("runs")
     after = Queues(SPEC)
-    after.arrived(unit("unknown", gpus=2), Kept(due_s=0.0), runs_since_s=0.0)
-    after.arrived(unit("runs", gpus=2), Kept(due_s=1.0), runs_since_s=1.0)
+    after.arrived(unit("unknown", gpus=2), Kept(entitled_s=0.0), runs_since_s=0.0)
+    after.arrived(unit("runs", gpus=2), Kept(entitled_s=1.0), runs_since_s=1.0)
     after.runs_on("runs", own)
     after.turn(2.0, desk.live)
     assert after.own_cells("runs") == own
@@ -543,9 +557,17 @@ def test_a_job_that_never_runs_is_told_so_though_its_user_has_others_that_wait()
     assert desk.queues.why("large") == NeverFits("A")
 
 
+def test_nodes_that_fail_together_cost_one_look_at_the_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    desk, settled, settle = Desk(), list[str](), Table.settle
+    desk.come(*(unit(f"u{at}", at=at) for at in range(20)))
+    monkeypatch.setattr(Table, "settle", lambda table, entry: (settled.append(entry.unit.key), settle(table, entry)))
+    desk.queues.health(dict.fromkeys(desk.live.state.topology.node_names, False))
+    assert len(settled) == 20
+
+
 def test_nobody_is_told_that_a_job_never_runs_while_nodes_are_bad() -> None:
     desk = Desk()
-    desk.queues.health("n0", False)
+    desk.queues.health({"n0": False})
     desk.come(unit("large", pods=2))
     assert desk.queues.why("large") == NotPromised("A")
 
@@ -580,9 +602,9 @@ def test_a_job_whose_pods_fit_no_node_is_told_so_at_once_whatever_is_left_of_its
 def test_a_job_whose_turn_has_come_is_not_ahead_of_it_any_more() -> None:
     desk = Desk(borrows=True)
     assert desk.come(unit("first"), unit("second", at=1)) == ["first", "second"]
-    assert desk.queues.why("second") == Running(is_borrowed=True, is_due=False)
+    assert desk.queues.why("second") == Running(is_borrowed=True, is_entitled=False)
     desk.end("first", 5.0)
-    assert desk.queues.why("second") == Running(is_borrowed=False, is_due=True)
+    assert desk.queues.why("second") == Running(is_borrowed=False, is_entitled=True)
 
 
 def test_a_job_that_is_due_borrows_while_the_hardware_of_its_own_cells_is_bad() -> None:
@@ -591,10 +613,10 @@ def test_a_job_that_is_due_borrows_while_the_hardware_of_its_own_cells_is_bad() 
     desk.come(unit("runs", gpus=2))
     (node,) = nodes_of_slots(desk.live.state, desk.live.state.groups["runs"])
     desk.live.set_health(node, False)
-    desk.queues.health(node, False)
+    desk.queues.health({node: False})
     desk.now = 1.0
     assert desk.come(unit("due", gpus=2, at=1)) == ["due"]
-    assert desk.queues.why("due") == Running(is_borrowed=True, is_due=True)
+    assert desk.queues.why("due") == Running(is_borrowed=True, is_entitled=True)
     desk.end("other", 5.0)
     assert desk.leaving == [], "it would move for nothing, again and again"
 
@@ -621,18 +643,20 @@ def test_small_jobs_do_not_use_up_the_quota_that_a_gang_waits_for(policy: Policy
 
     never = replace(job("never", 0.5, 8.0), spec=unit("never", "C", pods=3).spec)
     desk.come(job("first", 0, 4.0), never, job("gang", 1, 8.0), job("small", 2, 4.0))
-    assert (desk.queues.due("small") is not None) is goes_past
-    assert goes_past or "past the first that waits for its quota" in sentence(desk.queues.why("small"), str)
+    assert (desk.queues.entitled_since("small") is not None) is goes_past
+    assert (
+        goes_past or "none may pass the first that waits for its quota" in told(desk.queues.why("small"), str).sentence
+    )
     assert desk.come(job("huge", 3, 12.0)) == []
-    assert "It can never run" in sentence(desk.queues.why("huge"), str)
+    assert "It can never run" in told(desk.queues.why("huge"), str).sentence
     assert ("gang" in desk.end("first", 5.0)) is not goes_past  # nor does one that never fits keep it waiting
 
 
 @pytest.mark.parametrize(
     ("policy", "start"),
     [
-        (Policy.HIVED, "is first of those that wait, and a job that ran ahead of its turn comes before it for the min"),
-        (Policy.BLOCK, "is first of those that wait, and a job that ran ahead of its turn comes before it for the min"),
+        (Policy.HIVED, "is first of those that wait, and a borrower comes before it for the min"),
+        (Policy.BLOCK, "is first of those that wait, and a borrower comes before it for the min"),
         (Policy.PRIORITY, "is first, and too little is left of the min of its quota"),
     ],
 )
@@ -644,9 +668,9 @@ def test_the_first_that_waits_for_its_quota_is_never_told_that_it_waits_for_cell
     for at, key in enumerate(["own", "ahead", "ahead-2", "ahead-3", "waits"]):
         desk.come(replace(unit(key, at=at), queue="root/A", request={"gpu": 4.0}))
     reason = desk.queues.why("waits")
-    assert sentence(reason, str).startswith(start)
-    when = reasons.start_of(reason)
-    assert (reasons.cause_of(reason), when and when.because) == ("quota", "too little of its quota is left")
+    assert told(reason, str).sentence.startswith(start)
+    found = told(reason, str)
+    assert (found.cause, found.when and found.when.because) == ("quota", "too little of its quota is left")
 
 
 def test_use_of_a_quota_is_told_without_the_jobs_that_others_leave_for() -> None:
@@ -657,8 +681,8 @@ def test_use_of_a_quota_is_told_without_the_jobs_that_others_leave_for() -> None
     for at, (key, leaf, gpus) in enumerate([("a", "A", 4), ("a2", "A", 4), ("claims", "B", 4), ("waits", "B", 1)]):
         desk.come(replace(unit(key, gpus=gpus, at=at), queue=f"root/{leaf}", request={"gpu": float(gpus)}))
     assert desk.leaving == ["a"]
-    assert "request 4, max 10, used 8," in sentence(desk.queues.why("claims"), str)
-    assert sentence(desk.queues.why("waits"), str).endswith(f" idle cells, and {QUOTA_KEPT}")
+    assert "request 4, max 10, used 8," in told(desk.queues.why("claims"), str).sentence
+    assert told(desk.queues.why("waits"), str).sentence.endswith(f" idle cells, and {QUOTA_KEPT}")
 
 
 def test_a_job_that_is_due_after_a_restart_waits_for_one_that_still_leaves_its_cells() -> None:
@@ -749,7 +773,7 @@ def test_a_job_still_has_to_leave_its_cells_when_it_has_lost_another_place_since
     assert desk.come(unit("high", "C", priority=5, at=1)) == []
     assert desk.leaving == ["low"]
     desk.end("beside", 2.0)
-    assert desk.queues.due("low") == 2.0
+    assert desk.queues.entitled_since("low") == 2.0
     assert desk.come(unit("second", "C", priority=5, at=3)) == ["second"]
-    assert desk.queues.due("low") is None
+    assert desk.queues.entitled_since("low") is None
     assert desk.leave() == ["high"]

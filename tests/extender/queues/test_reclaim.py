@@ -1,4 +1,4 @@
-"""Who leaves, in which order, and who never does."""
+"""The order in which borrowers leave (rules 31.4 to 31.6)."""
 
 from functools import partial
 from random import Random
@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from hived_extender.jobs.quotas.tree import Quota, QuotaTree
-from hived_extender.queues.ledger import CELLS, Borrower, Exchanges, Shares, TreeLedger, for_borrower, for_due
+from hived_extender.queues.ledger import CELLS, Borrower, Exchanges, Shares, TreeLedger, for_borrower, for_entitled
 from hived_extender.queues.policies import QueueRules, Rules
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.table import Kept
@@ -31,7 +31,7 @@ def keys(borrowers: list[Borrower]) -> list[str]:
 def test_the_queue_most_over_its_share_gives_first_and_of_it_the_newest_start() -> None:
     running = [unit("a1"), unit("a2"), unit("a3"), unit("b1", "B")]
     borrowers = [Borrower(each, float(start)) for start, each in enumerate(running)]
-    assert keys(for_due(borrowers, shares_of(running), 10.0)) == ["a3", "a2", "b1", "a1"]
+    assert keys(for_entitled(borrowers, shares_of(running), 10.0)) == ["a3", "a2", "b1", "a1"]
 
 
 def taken_by(
@@ -45,14 +45,14 @@ def taken_by(
 
 def test_a_job_that_is_due_but_runs_on_borrowed_cells_leaves_last() -> None:
     running = [unit("a1"), unit("b1", "B")]
-    borrowers = [Borrower(running[0], 5.0, is_due=True), Borrower(running[1], 1.0)]
-    assert keys(for_due(borrowers, shares_of(running), 10.0)) == ["b1", "a1"]
+    borrowers = [Borrower(running[0], 5.0, is_entitled=True), Borrower(running[1], 1.0)]
+    assert keys(for_entitled(borrowers, shares_of(running), 10.0)) == ["b1", "a1"]
 
 
 def test_of_equal_starts_the_one_that_loses_least_work_leaves_first() -> None:
     running = [unit("large", gpus=4), unit("small", gpus=1)]
     borrowers = [Borrower(each, 1.0) for each in running]
-    assert keys(for_due(borrowers, shares_of(running), 10.0)) == ["small", "large"]
+    assert keys(for_entitled(borrowers, shares_of(running), 10.0)) == ["small", "large"]
 
 
 def test_a_borrower_takes_nothing_from_a_queue_that_would_fall_below_its_own() -> None:
@@ -60,6 +60,20 @@ def test_a_borrower_takes_nothing_from_a_queue_that_would_fall_below_its_own() -
     borrowers = [Borrower(each, 1.0) for each in running]
     assert taken_by(unit("b2", "B"), borrowers, shares_of([*running, unit("b1", "B")]), Exchanges(), 9.0) == []
     assert keys(taken_by(unit("b1", "B"), borrowers, shares_of(running), Exchanges(), 9.0)) == ["a1"]
+
+
+def test_the_example_of_the_rules_on_borrowing() -> None:
+    """Two queues with 4 of 12 cells each: a gives 2 of its 4 borrowed cells back, and keeps the others (rules 31)."""
+    shares = Shares({CELLS: 12.0}, lambda queue: {CELLS: 4.0}, lambda queue: 1.0)
+    lent = [unit("a2", gpus=2), unit("a3", gpus=2)]
+    for each in (unit("a1", gpus=4), unit("b1", "B", gpus=4), *lent):
+        shares.take(each)
+    assert (shares.share("A"), shares.share("B")) == (1 / 3, 0.0)
+    borrowers, winner = [Borrower(each, 1.0) for each in lent], unit("b2", "B", gpus=2)
+    assert keys(taken_by(winner, borrowers, shares, Exchanges(), 9.0)) == ["a2"]
+    shares.give(lent[0])
+    shares.take(winner)
+    assert taken_by(unit("b3", "B", gpus=2), borrowers[1:], shares, Exchanges(), 9.0) == []
 
 
 def test_a_borrower_never_evicts_one_that_has_evicted_it() -> None:

@@ -1,4 +1,4 @@
-"""A service that is started anew beside the objects of an earlier one, as after a crash or an upgrade."""
+"""A service starts beside the objects of an earlier one, as after a crash or an upgrade (rules 30.10, 32.11)."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

@@ -1,9 +1,9 @@
-"""A job that gives borrowed cells back again and again rests longer each time before it borrows."""
+"""A job that gives borrowed cells back again and again rests longer each time (rule 31.8)."""
 
 import pytest
 
 from hived_extender.kube.clocks import timestamp
-from hived_extender.queues.reasons import sentence
+from hived_extender.queues.reasons import told
 from hived_extender.queues.table import FIRST_S, Kept, Returned
 from tests.extender.machine.small_jobs import job
 from tests.extender.queues.by_hand import QueuesByHand
@@ -67,7 +67,7 @@ def test_a_job_that_rests_is_told_how_often_it_gave_cells_back_and_until_when() 
     desk.end("b0", desk.now)
     evicted(desk, 1)
     desk.end("b1", desk.now)
-    text = sentence(desk.queues.why("over"), str)
+    text = told(desk.queues.why("over"), str).sentence
     assert "it gave borrowed cells back 2 times, and borrows again at 1970-01-01T00:16:00Z" in text
 
 
@@ -138,7 +138,7 @@ def test_the_owner_of_a_job_that_rests_is_told_until_when() -> None:
     entry = queues.turns.queues.entries[job("lent").key]
     until = timestamp(returned(queues).until_s)
     assert entry.kept.rest_notice(queues.now) == f"it borrows no cells before {until}"
-    text = sentence(queues.turns.queues.why(entry.key), str)
+    text = told(queues.turns.queues.why(entry.key), str).sentence
     assert text == f"can only borrow idle cells, and it gave borrowed cells back 2 times, and borrows again at {until}"
     assert not queues.turns.queues.may_borrow(entry.key)
 

@@ -1,4 +1,4 @@
-"""Jobs that need less than they have: their cells are others' as soon as no pod has them."""
+"""Jobs that need less than they have: other jobs get the rest of their cells (rule 32.8)."""
 
 from msgspec.structs import replace
 

@@ -1,14 +1,15 @@
-"""Turns on a service that the test drives: nobody is left waiting, whatever comes between whatever."""
+"""Turns on a service that the test drives, whatever comes in between (rules 32.5, 32.6, 32.10)."""
 
 from collections.abc import Callable
 from itertools import permutations, product
 
 import pytest
+from msgspec.structs import replace
 
 from hived.life.groups import virtual_leaves
 from hived_config.rules import START_S
 from hived_extender.queues.queued_jobs import LEAVE_S
-from hived_extender.queues.reasons import NotItsTurn, PodsLate, sentence
+from hived_extender.queues.reasons import NotItsTurn, PodsLate, told
 from hived_extender.queues.table import IN_TIME
 from hived_extender.queues.turns import ASK_ALL_S
 from hived_extender.queues.watched import NOT_UNDERSTOOD
@@ -94,6 +95,46 @@ def test_an_old_state_that_its_owner_writes_onto_a_job_again_counts_nothing_in_t
     queues.look()
     queues.look()
     assert (queues.let_go(), queues.order()) == ([], ["x"])
+
+
+@pytest.mark.parametrize("fate", ["not yet called", "refused", "carried out later", "not yet seen"])
+def test_jobs_that_are_yet_to_be_resumed_get_their_cells_in_other_turns(fate: str) -> None:
+    queues = QueuesByHand()
+    for name in ("x", "y", "z"):
+        queues.create(name, 1)
+    queues.take_turn()
+    actions = [] if fate == "not yet called" else queues.turns.take_actions(64)
+    if fate == "not yet seen":
+        for action in actions:
+            queues.turns.wrote(action, "")
+    queues.begin_anew()
+    assert list(queues.cluster.service.machine.holds.states()) == [], "the first turn holds their cells"
+    if fate in ("carried out later", "not yet seen"):
+        for action in actions:
+            queues.write(action)
+    queues.look()
+    queues.look()
+    assert (queues.let_go(), queues.order()) == (["x", "y"], ["z"])
+
+
+def test_a_job_that_other_turns_refuse_keeps_the_cells_that_its_pods_have_not_taken() -> None:
+    queues = QueuesByHand()
+    queues.create("x")
+    queues.look()
+    queues.jobs["x"] = replace(queues.jobs["x"], need=None, problem="names no quota")
+    queues.begin_anew()
+    queues.look()
+    assert list(queues.cluster.service.machine.holds.states()) == [job("x").key]
+
+
+def test_jobs_that_are_yet_to_be_resumed_keep_no_cells_once_others_come_first() -> None:
+    queues = QueuesByHand()
+    queues.create("x")
+    queues.take_turn()
+    queues.begin_anew()
+    queues.create("y", priority=1)
+    queues.look()
+    assert (queues.let_go(), queues.order()) == (["y"], ["x"])
 
 
 def test_a_job_that_was_let_go_long_ago_and_has_no_pod_is_called_back_by_another_process() -> None:
@@ -270,7 +311,7 @@ def test_a_job_whose_pods_do_not_come_rests_longer_each_time_although_nobody_els
     queues = alone_and_late()
     reason = queues.turns.queues.why(job("x").key)
     assert isinstance(reason, PodsLate)
-    assert sentence(reason, str).startswith(
+    assert told(reason, str).sentence.startswith(
         "its cells were held, and its pods did not come within 10 minutes: it tries again at "
     )
     assert is_let_go_after(queues, START_S)

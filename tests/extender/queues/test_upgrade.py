@@ -1,4 +1,4 @@
-"""A job that ran ahead on borrowed cells owns them once it is due: nobody takes them any more."""
+"""A borrower owns its cells once it is entitled, and no job takes them any more (rule 31.9)."""
 
 import json
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ def test_a_job_that_is_due_is_not_evicted_for_its_neighbour() -> None:
     for number in range(3):
         desk.come(unit(f"lent{number}", "C", at=2))
     desk.end("first", 5.0)
-    assert desk.queues.why("ahead") == Running(is_borrowed=False, is_due=True)
+    assert desk.queues.why("ahead") == Running(is_borrowed=False, is_entitled=True)
     desk.come(unit("owner", "B", at=6))
     assert "ahead" not in desk.leaving
 
@@ -39,9 +39,9 @@ def test_a_job_that_is_due_is_not_evicted_for_its_neighbour() -> None:
 def test_a_gang_of_several_nodes_is_upgraded_whole() -> None:
     desk = Desk(borrows=True)
     desk.come(unit("first", "C", pods=2), unit("gang", "C", pods=2, at=1))
-    assert desk.queues.why("gang") == Running(is_borrowed=True, is_due=False)
+    assert desk.queues.why("gang") == Running(is_borrowed=True, is_entitled=False)
     desk.end("first", 5.0)
-    assert desk.queues.why("gang") == Running(is_borrowed=False, is_due=True)
+    assert desk.queues.why("gang") == Running(is_borrowed=False, is_entitled=True)
     desk.come(unit("a", "A", at=6), unit("b", "B", at=6))
     assert desk.leaving == []
     assert {"gang", "a", "b"} <= desk.live.pods.keys()
@@ -52,9 +52,9 @@ def test_cells_on_hardware_that_an_owner_has_bound_stay_borrowed() -> None:
     desk = Desk(borrows=True)
     desk.come(unit("c", "C", 2), unit("c2", "C", 4), unit("b", "B", 2))
     desk.come(unit("first", gpus=4), unit("ahead", gpus=2, at=1))
-    assert desk.queues.why("ahead") == Running(is_borrowed=True, is_due=False)
+    assert desk.queues.why("ahead") == Running(is_borrowed=True, is_entitled=False)
     desk.end("first", 5000.0)
-    assert desk.queues.why("ahead") == Running(is_borrowed=True, is_due=True)
+    assert desk.queues.why("ahead") == Running(is_borrowed=True, is_entitled=True)
 
 
 def test_a_job_that_has_little_to_lose_moves_to_its_own_cells() -> None:
@@ -64,7 +64,7 @@ def test_a_job_that_has_little_to_lose_moves_to_its_own_cells() -> None:
     desk.end("first", 5.0)
     assert desk.leaving == ["ahead"]
     assert desk.leave() == ["ahead"]
-    assert desk.queues.why("ahead") == Running(is_borrowed=False, is_due=True)
+    assert desk.queues.why("ahead") == Running(is_borrowed=False, is_entitled=True)
 
 
 def test_a_borrower_that_is_not_due_still_gives_back() -> None:
@@ -72,7 +72,7 @@ def test_a_borrower_that_is_not_due_still_gives_back() -> None:
     desk.come(unit("first"), *(unit(f"ahead{number}", at=1 + number) for number in range(3)))
     desk.come(unit("owner", "B", at=6))
     assert len(desk.leaving) == 1
-    assert desk.queues.why(desk.leaving[0]) != Running(is_borrowed=False, is_due=True)
+    assert desk.queues.why(desk.leaving[0]) != Running(is_borrowed=False, is_entitled=True)
 
 
 # The service

@@ -23,7 +23,7 @@ class Case:
         self.error = error
         self.read: dict[str, tuple[Role, ...]] = {}
         self.made: list[tuple[JobName, JobName | None]] = []
-        self.jobs = WatchedJobs(self._need, lambda: None, lambda *made: self.made.append(made))
+        self.jobs = WatchedJobs(self._need, lambda _: None, lambda *made: self.made.append(made))
 
     def _need(self, job: Job) -> Need | None:
         if self.error is not None:
@@ -117,12 +117,13 @@ def test_a_job_whose_pods_name_another_one_has_made_itself_unless_that_one_owns_
 def test_a_job_that_is_being_deleted_is_known_no_more() -> None:
     case = Case()
     case.jobs.seen(batch.JOB, job_object(*BATCH))
-    assert case.jobs.everything() != {}
+    assert case.jobs.everything() != []
     case.jobs.seen(batch.JOB, job_object(*BATCH, deletionTimestamp="2026-11-23T16:00:00Z"))
-    assert case.jobs.everything() == {}
+    assert case.jobs.everything() == []
 
 
 def test_a_job_that_hived_fails_to_read_is_in_no_queue_and_says_so() -> None:
     case = Case(RuntimeError("bug"))
     case.jobs.seen(batch.JOB, job_object(*BATCH))
-    assert case.jobs.everything()[NAME].problem == NOT_UNDERSTOOD
+    assert (seen := case.jobs.find(NAME)) is not None
+    assert seen.problem == NOT_UNDERSTOOD

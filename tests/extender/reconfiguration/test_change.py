@@ -42,7 +42,22 @@ def verdicts(outcome: Outcome) -> Mapping[str, str]:
     return {one.name: one.verdict.value for one in outcome.affected}
 
 
+def test_what_is_answered_is_what_became_of_the_groups_at_the_switch() -> None:
+    """A group may come and go between the judgement and the switch."""
+    small = SmallCluster()
+    pod, _ = small.place("p", spec_text("a"))
+    one, outcome = change(small, without_vc("a"))
+    assert verdicts(outcome) == {"ns/p": "lazilyPreempted"}
+    small.delete(pod)
+    small.place("q", spec_text("b"))
+    switch = one.switch(small.service, verdicts(outcome))
+    told = outcome.at(switch)
+    assert (verdicts(told), told.unaffected_count) == ({}, 1)
+    assert outcome.at(switch._replace(affected=None)) is outcome
+
+
 def test_a_group_whose_vc_loses_its_cells_is_lazily_preempted() -> None:
+    """Rule 33.1."""
     small = SmallCluster()
     small.place("p", spec_text("a"))
     small.place("q", spec_text("b"))
@@ -149,6 +164,7 @@ def test_what_was_taken_is_given_back_by_the_way_back() -> None:
 
 @pytest.mark.parametrize("agreed", [{}, {"ns/p": "unaccounted"}])
 def test_anything_else_than_what_was_agreed_to_changes_nothing(agreed: dict[str, str]) -> None:
+    """Rule 33.2."""
     small = SmallCluster()
     small.place("p", spec_text("a"))
     before, memory = small.snapshot(), small.state.cells.memory.tobytes()

@@ -166,6 +166,7 @@ def test_a_text_that_is_taken_back_needs_no_version(stored: Edited) -> None:
 
 
 def test_locking_out_guaranteed_work_takes_an_annotation_which_counts_once(stored: Edited) -> None:
+    """Rule 33.1."""
     stored.run("p", "a")
     stored.edit(NOTHING_FOR_A)
     wait_until(lambda: stored.current.refused)

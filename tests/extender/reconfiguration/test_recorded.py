@@ -7,11 +7,11 @@ import pytest
 from hived.values.errors import UserError
 from hived.values.specs import Rules
 from hived_config.loader import load, load_text
+from hived_extender.machine.recording.operations import read_scenario
+from hived_extender.machine.recording.record import Recorder
+from hived_extender.machine.recording.replay import CoreScheduler, Replay, StateDetail
 from hived_extender.reconfiguration.change import Change
 from hived_extender.reconfiguration.recorded import plan_recorded
-from hived_extender.recording.operations import read_scenario
-from hived_extender.recording.record import Recorder
-from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail
 from tests.extender.machine.small_cluster import CONFIG, SmallCluster, preempt_args, spec_text
 
 BETTER = f"rules: 2\n{CONFIG}"

@@ -225,6 +225,6 @@ def test_a_version_that_arrives_when_another_leads_already_is_refused(replicas: 
     line.trouble = cut_leases
     replicas.run_out(lambda: replicas.follower.service.is_ready)
     go_on.set()
-    assert "was changed by somebody else at the same moment" in pushing.answer
+    assert "was changed by another client at the same moment" in pushing.answer
     assert replicas.stored_versions() == [1]
     assert version(replicas.follower) == (1, CONFIG)

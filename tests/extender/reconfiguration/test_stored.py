@@ -61,6 +61,7 @@ def edit(store: ConfigMapStore, **data: str) -> None:
 
 @pytest.mark.parametrize("edited", ["", CONFIG + "# by hand\n"], ids=["annotated", "edited"])
 def test_what_is_not_switched_to_is_withdrawn_although_the_object_has_changed(store: Disturbed, edited: str) -> None:
+    """Rule 33.3."""
     small = SmallCluster()
     one = configurations_of(small.service, store)
 

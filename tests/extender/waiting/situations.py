@@ -275,19 +275,19 @@ SITUATIONS = [
     preempting(
         "own lower-priority job in the way",
         [run("lo", "2x8", priority=1), patient, late("1x8", priority=5)],
-        "needs 1 node of 8 H100; its cells are being taken back from lo (priority 1, since 14:00, gone by 14:00:55)",
+        "needs 1 node of 8 H100; its cells are being reclaimed from lo (priority 1, since 14:00, gone by 14:00:55)",
         holders="ns:lo",
     ),
     lent(
-        "its lent cells are being taken back",
+        "its lent cells are being reclaimed",
         [*(run(f"o{i}", priority=-1, **H100) for i in range(4)), patient, late("1x8", **H100)],
-        "needs 1 node of 8 H100; its cells are being taken back from o3 (opportunistic, since 14:01, gone by 14:01:55)",
+        "needs 1 node of 8 H100; its cells are being reclaimed from o3 (opportunistic, since 14:01, gone by 14:01:55)",
         holders="ns/o3",
     ),
     invalid(
         "no VC",
         [late("1x8", vc="", namespace="stranger", is_gang=True)],
-        "no virtual cluster: have the configuration list namespace stranger under virtualClusters.NAME.namespaces",
+        "which virtual cluster? have the configuration list namespace stranger under virtualClusters.NAME.namespaces",
     ),
     invalid(
         "the virtual cluster does not exist",

@@ -13,7 +13,7 @@ from hived_config.loader import load_cluster
 from hived_jobs.submission import Submission
 from hived_lab.demo.experiment import JobState, Loaded, Step, experiments_folder, load_experiments
 from hived_lab.demo.report import Report
-from hived_lab.demo.runner import LabCluster, run_experiment
+from hived_lab.demo.runner import run_experiment, start_lab
 from tests.e2e.scenarios import SCENARIOS
 from tests.job_files import plan_file
 from tests.places import ROOT
@@ -161,7 +161,7 @@ def test_every_dialect_does_what_it_promises_in_a_row_for_each_expectation(diale
 )
 def test_every_expectation_of_an_e2e_scenario_holds_on_the_embedded_cluster(loaded: Loaded) -> None:
     began = time.monotonic()
-    with LabCluster(loaded.folder / loaded.experiment.configuration) as cluster:
+    with start_lab(loaded.folder / loaded.experiment.configuration) as cluster:
         result = run_experiment(loaded, Report(print), cluster, began)
     assert not result.error
     assert [check.found for check in result.checks if check.found] == []

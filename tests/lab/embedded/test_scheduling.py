@@ -159,9 +159,9 @@ def test_pods_whose_rules_look_at_others_are_known_until_they_have_a_node(cluste
     affinity = {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
     cluster.put_pod(seen("plain"))
     cluster.put_pod(seen("choosy", **affinity))
-    assert cluster.choosy_pods() == ["choosy"]
+    assert list(cluster.choosy) == ["choosy"]
     cluster.put_pod(seen("choosy", node="a", **affinity))
-    assert cluster.choosy_pods() == []
+    assert not cluster.choosy
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from hived.values.errors import UserError
 from hived_simulator.traces import changing
-from hived_simulator.traces.changing import between, first_part, of_tenants, some
+from hived_simulator.traces.changing import between, first_part, of_tenants, some, still_running
 from hived_simulator.traces.jobs import Job, Pods, Trace
 
 TRACE = Trace(
@@ -26,6 +26,12 @@ def test_jobs_of_a_time_begin_with_the_first_of_them() -> None:
         "made",
         "sample: of 100 jobs those submitted from 2017-10-16 00:01:35+00:00 to 2017-10-16 00:02:10+00:00",
     )
+
+
+def test_a_part_that_ran_after_a_moment_says_how_many_of_all_it_has_and_the_second() -> None:
+    part = still_running(TRACE, TRACE.start + 900.4)
+    assert part.notes[-1] == "sample: 10 of 100 jobs ran after 2017-10-16 00:15:00+00:00"
+    assert len(part.jobs) == 10
 
 
 def test_a_span_is_counted_from_the_first_job() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.recording.operations import STAND_IN
-from hived_extender.recording.record import Recorder
+from hived_extender.machine.recording.operations import STAND_IN
+from hived_extender.machine.recording.record import Recorder
 from hived_simulator.traces.jobs import Pods, Trace
 from hived_simulator.traces.reading import read_trace
 from tests.extender.machine.small_cluster import CONFIG, SmallCluster, spec_text

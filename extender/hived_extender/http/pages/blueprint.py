@@ -5,16 +5,21 @@ from flask import Blueprint, Response, abort, render_template, request
 from werkzeug.exceptions import HTTPException
 
 from hived.values.errors import HivedError, UserError
+from hived_extender.api import paths
+from hived_extender.api.inspection import duration
+from hived_extender.api.waiting import MASKED
 from hived_extender.http.access import Gate
 from hived_extender.http.masking import Masking
 from hived_extender.http.pages import (
     cluster_pages,
     configuration_pages,
+    glossary,
     jobs_pages,
+    submit_page,
     time_pages,
 )
 from hived_extender.http.pages.cells import Frames
-from hived_extender.http.pages.site import ASSETS, HTML, PREFIX, TABS, Site, add_safety
+from hived_extender.http.pages.site import ASSETS, FRAGMENT, HTML, PREFIX, TABS, Site, add_safety
 from hived_extender.http.routing import Backend
 
 FOREVER = "public, max-age=31536000, immutable"
@@ -25,7 +30,7 @@ AGAIN_S = 5
 UNKNOWN = 401
 REMEDIES = {
     UNKNOWN: "A browser has to show a client certificate, or to come through a proxy that adds a token of its user.",
-    403: "Ask whoever manages the cluster for the role hived-viewer.",
+    403: "Ask the administrator of the cluster for the role hived-viewer.",
 }
 """Advice to a caller whom the gate has refused."""
 
@@ -33,9 +38,12 @@ REMEDIES = {
 def pages(backend: Backend, gate: Gate) -> Site:
     """Every page. Cheap: nothing is read before the first request."""
     blueprint = Blueprint("pages", __name__, template_folder="templates", url_prefix=None)
+    blueprint.add_app_template_filter(_job_path, "job_path")
+    blueprint.add_app_template_filter(duration, "duration")
+    blueprint.add_app_template_filter(paths.page_node_path, "node_path")
     site = Site(backend, gate, Frames(backend.service.reader), backend.masking or Masking(gate), blueprint)
     blueprint.add_url_rule(f"{PREFIX}/static/<path:name>", "static", _static)
-    for module in (cluster_pages, jobs_pages, configuration_pages, time_pages):
+    for module in (cluster_pages, jobs_pages, submit_page, configuration_pages, time_pages, glossary):
         module.add_pages(site)
     blueprint.add_url_rule(f"{PREFIX}/<path:rest>", "missing", _missing)
     blueprint.after_request(add_safety)
@@ -48,10 +56,15 @@ def pages(backend: Backend, gate: Gate) -> Site:
     return site
 
 
+def _job_path(name: str) -> str:
+    """The path of the page of a job, "" for one that the caller may not see."""
+    return "" if name == MASKED else paths.page_job_path(name)
+
+
 def wants_page() -> bool:
-    """True if the caller of the present request prefers HTML to JSON, as browsers do."""
+    """True if the present request prefers HTML to JSON, as browsers do, or if a page asks for a part of itself."""
     accepted = request.accept_mimetypes
-    return accepted.best_match(["application/json", "text/html"]) == "text/html"
+    return FRAGMENT in request.headers or accepted.best_match(["application/json", "text/html"]) == "text/html"
 
 
 def front_page(site: Site) -> Response:

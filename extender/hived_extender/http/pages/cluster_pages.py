@@ -1,19 +1,25 @@
 """The cluster and its virtual clusters: a picture of all cells, which a script draws, and tables of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
 import msgspec
 import numpy as np
 from flask import Response, request
 
+from hived.cells.topology import NO_CELL
 from hived.life.status import HEALTH_NAMES, STATE_NAMES
 from hived.values.errors import UserError
-from hived_extender.api.waiting import FreeCells
+from hived_extender.api import paths
+from hived_extender.api.waiting import BadNode, FreeCells, leaf_rows
+from hived_extender.http.masking import Mask
 from hived_extender.http.pages.cells import (
     BAD_SHIFT,
+    USE_SHIFT,
     CellRange,
     Frame,
     Runs,
+    Use,
     is_bad,
     names,
     read_ranges,
@@ -22,9 +28,20 @@ from hived_extender.http.pages.cells import (
     vc_of,
 )
 from hived_extender.http.pages.site import BYTES, PREFIX, Site, paged
+from hived_extender.insight import holding
+from hived_extender.insight.holding import Held
 
 ROWS = 64
 """Rows of one page of the table."""
+
+MOST_BAD = 20
+"""Bad nodes that the page of the cluster lists."""
+
+JOBS_OF_ROW, JOBS_OF_CELL = 6, 24
+"""Groups that are named of a cell in the table, and of one by itself."""
+
+SOON_S = 0.5
+"""The page of the cluster waits for a count of jobs for so long, and has an earlier one then."""
 
 LAYOUT = "X-Layout"
 """The header of tiles that names their layout: a page with another one has to load the new one."""
@@ -41,7 +58,10 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One cell in the table; `below` is where the table shows the cells in it, "" for a leaf."""
+    """One cell in the table, and the jobs on it; `below` is where the table shows the cells in it, "" for a leaf.
+
+    `node` is the node that it is, or is on, "" for larger cells, and `trouble` why that is bad.
+    """
 
     name: str
     place: str
@@ -51,6 +71,27 @@ class Row(msgspec.Struct, frozen=True):
     leaves: int
     parts: tuple[Part, ...]
     below: str
+    held: Held = Held()
+    node: str = ""
+    trouble: BadNode | None = None
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """The cluster in a line: GPUs in all, used, and of these lent; jobs that `wait`, None while they are counted, and
+    of these `queued` without pods.
+    """
+
+    gpus: int
+    used: int
+    lent: int
+    waiting: int | None
+    queued: int
+
+    @property
+    def percent(self) -> str:
+        """The part that is used."""
+        part = 100 * self.used / max(self.gpus, 1)
+        return "under 1" if 0 < part < 1 else f"{part:.0f}"
 
 
 class ChainSummary(msgspec.Struct, frozen=True):
@@ -82,6 +123,9 @@ def add_pages(site: Site) -> None:
     def one() -> Response:
         return one_cell(site)
 
+    def node(name: str) -> Response:
+        return node_page(site, name)
+
     def vcs() -> Response:
         frame = site.frames.latest()
         shown = [_summary(frame, number, name) for number, name in enumerate(frame.cells.topology.vc_names)]
@@ -96,6 +140,7 @@ def add_pages(site: Site) -> None:
     add(f"{PREFIX}/cells/layout", "layout", layout)
     add(f"{PREFIX}/cells/tiles", "tiles", tile)
     add(f"{PREFIX}/cells/names", "names", name)
+    add(f"{paths.PAGE_NODES_PATH}/<rest:name>", "node", node)
     add(f"{PREFIX}/vcs", "vcs", vcs)
     add(f"{PREFIX}/vcs/<rest:name>", "vc", vc)
 
@@ -108,12 +153,20 @@ def cluster_page(site: Site) -> Response:
     page = min(page, -(-(end - first) // ROWS))
     start = first + (page - 1) * ROWS
     wanted = CellRange(chain, level, start, min(start + ROWS, end))
+    service, topology = site.backend.service, frame.cells.topology
+    troubled = holding.troubles(service, topology)
+    bad = list(troubled.values())[:MOST_BAD]
+    on_bad = holding.on_nodes(service, topology, (one.node for one in bad))
+    mask = site.mask()
     return site.page(
         "cluster.html",
         "Cluster",
+        totals=_totals(site, frame),
+        bad=[(mask.bad_node(one), _shown(mask, each)) for one, each in zip(bad, on_bad, strict=True)],
+        bad_count=len(troubled),
         chains=summaries(frame),
         layout=frame.layout,
-        rows=rows(frame, wanted),
+        rows=told_rows(site, frame, wanted, troubled, mask),
         chain=chain,
         level=level,
         above=above,
@@ -130,10 +183,57 @@ def one_cell(site: Site) -> Response:
     wanted = read_ranges(request.args.get("at", ""))[0]
     if wanted.end != wanted.first + 1:
         raise UserError("expected one cell")
-    row = rows(frame, wanted)[0]
+    troubled = holding.troubles(site.backend.service, frame.cells.topology)
+    row = told_rows(site, frame, wanted, troubled, site.mask(), JOBS_OF_CELL)[0]
     below = f"{wanted.chain}.{max(wanted.level, 2)}.{_above(frame, wanted)}"
     priority = int(frame.cells.priority[frame.cell(wanted.chain, wanted.level, wanted.first)])
     return site.page("one_cell.html", "", row=row, below=below, priority=priority)
+
+
+def node_page(site: Site, name: str) -> Response:
+    """One node. Raises UserError (404) if it is not configured."""
+    frame = site.frames.latest()
+    topology, arrays = frame.cells.topology, frame.cells.topology.arrays
+    number = topology.node_index.get(name)
+    if number is None:
+        near = get_close_matches(name, topology.node_names, 3)
+        raise UserError(f"there is no node {name!r}" + (f"; nearest: {', '.join(near)}" if near else ""), 404)
+    troubled = holding.troubles(site.backend.service, topology)
+    cells: list[tuple[CellRange, CellRange]] = []
+    for chain, forest in enumerate(one for one in topology.forests if one.vc == NO_CELL):
+        level = topology.chains[chain].node_level
+        first = forest.bases[level]
+        own = np.flatnonzero(arrays.node[first : first + frame.level_size(chain, level)] == number)
+        leaves = topology.chains[chain].leaf_count(level)
+        cells += [
+            (CellRange(chain, level, at, at + 1), CellRange(chain, 1, at * leaves, (at + 1) * leaves))
+            for at in own.tolist()
+        ]
+    mask = site.mask()
+    shown = [
+        (told_rows(site, frame, own, troubled, mask, JOBS_OF_CELL)[0], told_rows(site, frame, leaves, {}, mask))
+        for own, leaves in cells
+    ]
+    trouble = mask.bad_node(troubled[name]) if name in troubled else None
+    return site.page("node.html", "Cluster", f"Node {name}", node=name, cells=shown, trouble=trouble)
+
+
+def _totals(site: Site, frame: Frame) -> Totals:
+    used = lent = 0
+    for keys in frame.keys:
+        use = keys >> USE_SHIFT & 3
+        lent += int((use == Use.LENT).sum())
+        used += int((use == Use.USED).sum())
+    answering, queues = site.backend.answering, site.backend.queue_answers
+    view = None if answering is None else answering.glance(SOON_S)
+    queued = sum(queue.waiting for queue in queues.queues()) if queues is not None and queues.is_enabled else 0
+    waiting = None if view is None else queued + sum(one.job.state in ("Waiting", "Preempting") for one in view.jobs)
+    return Totals(sum(map(len, frame.keys)), used + lent, lent, waiting, queued)
+
+
+def _shown(mask: Mask, found: Held) -> Held:
+    """The jobs on some cells, as the caller may see them."""
+    return Held(tuple(mask.holder(one) for one in found.holders), found.more)
 
 
 def _above(frame: Frame, wanted: CellRange) -> int:
@@ -153,6 +253,30 @@ def summaries(frame: Frame) -> tuple[ChainSummary, ...]:
         parts = parts_of(frame, keys.tolist(), counts.tolist())
         found.append(ChainSummary(chain.name, len(frame.keys[number]), parts, kinds))
     return tuple(found)
+
+
+def told_rows(
+    site: Site,
+    frame: Frame,
+    wanted: CellRange,
+    troubled: Mapping[str, BadNode],
+    mask: Mask,
+    most: int = JOBS_OF_ROW,
+) -> tuple[Row, ...]:
+    """The cells of a range as rows, with the jobs on them and the troubles of their nodes. Raises UserError (404)."""
+    found = rows(frame, wanted)
+    chain, topology = frame.cells.topology.chains[wanted.chain], frame.cells.topology
+    leaves, base = chain.leaf_count(wanted.level), frame.cell(wanted.chain, 1, 0)
+    spans = [(base + at * leaves, base + (at + 1) * leaves) for at in range(wanted.first, wanted.end)]
+    on_them = holding.held(site.backend.service, topology, spans, most)
+    names = [""] * len(found)
+    if wanted.level <= chain.node_level:
+        names = [topology.node_names[node] for node in topology.arrays.node[[first for first, _ in spans]].tolist()]
+    told = {name: mask.bad_node(troubled[name]) for name in names if name in troubled}
+    return tuple(
+        msgspec.structs.replace(row, held=_shown(mask, each), node=name, trouble=told.get(name))
+        for row, each, name in zip(found, on_them, names, strict=True)
+    )
 
 
 def rows(frame: Frame, wanted: CellRange) -> tuple[Row, ...]:
@@ -297,7 +421,7 @@ def shares(frame: Frame, number: int, name: str) -> list[Share]:
 
 def _summary(frame: Frame, number: int, name: str) -> Summary:
     rows = shares(frame, number, name)
-    leaves = [share.row for share in rows if share.row.leaves == 1]
+    leaves = leaf_rows(share.row for share in rows)
     total = FreeCells(
         vc=name, chain="", level="", leaves=1,
         promised=sum(row.promised for row in leaves), in_use=sum(row.in_use for row in leaves),

@@ -152,9 +152,9 @@ class ConfigurationPages:
     def _push_refusal(self) -> str:
         """Why the caller cannot push here, "" if they can."""
         if not self._pushes.is_pushable:
-            return "this service takes no pushes"
+            return "this service accepts no pushes"
         try:
-            self._pushes.name_of(self._site.caller)
+            self._pushes.shown.name_of(self._site.caller)
         except UserError as error:
             return error.message
         return ""

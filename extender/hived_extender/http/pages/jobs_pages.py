@@ -2,9 +2,12 @@
 
 import hashlib
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable
-from typing import get_args
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from typing import Any, get_args
 from urllib.parse import urlencode
 
 import msgspec
@@ -13,15 +16,31 @@ from werkzeug.wrappers import Response as Plain
 
 from hived.values.errors import UserError
 from hived_extender.api import paths
+from hived_extender.api.names import is_full, matching
 from hived_extender.api.queues import QueueAction, QueueArgs, QueuedJob, QueueReport
-from hived_extender.api.waiting import MASKED, UNTRIED_CAUSES, CauseName, Certificate, IfResult, Job, When, Why
+from hived_extender.api.waiting import (
+    MASKED,
+    UNTRIED_CAUSES,
+    CauseName,
+    Certificate,
+    IfResult,
+    Job,
+    JobState,
+    When,
+    Why,
+)
 from hived_extender.http.change_rights import QueueChanges
+from hived_extender.http.insight_routes import QUEUED, rows_of, states_of
 from hived_extender.http.masking import Mask
 from hived_extender.http.pages.cells import Kind, marks_of
-from hived_extender.http.pages.site import POLL_S, FormGuard, Site, page_number, paged
+from hived_extender.http.pages.site import POLL_S, Site, page_number, paged
 from hived_extender.insight.answering import NOT_FOUND, Answering, View, unknown
-from hived_extender.insight.listing import JobState
-from hived_extender.insight.queued import why_queued
+from hived_extender.insight.listing import ListedJob
+from hived_extender.insight.queued import job_of, try_on_queued, why_queued, with_counts
+from hived_extender.jobs.kinds.kind import path_of
+from hived_extender.jobs.kinds.table import find_kind
+from hived_extender.jobs.progress import read_duration
+from hived_extender.kube.client import KubeError, pod_path
 from hived_extender.machine.certificates import rfc3339
 from hived_extender.queues.answering import QueueAnswers, Wanted
 
@@ -32,6 +51,17 @@ SELDOM_S = 15
 
 MANY = 1000
 
+MOST_QUEUED = 5000
+"""Jobs of queues in the list, first ones first."""
+
+WITHOUT_PODS = ("Waiting", "Held", "Refused")
+"""States of jobs that wait in a queue, and have no pods."""
+
+MOST_LOGS = 8
+"""Pods of a job whose logs its page leads to."""
+
+LOG_LINES, LOG_BYTES = 200, 1 << 20
+
 WORDS_LIMIT = 200
 """Characters of a change to try."""
 
@@ -40,7 +70,7 @@ CAUSES: dict[CauseName, str] = {
     "in-use": "cells are in use",
     "in-pieces": "free cells are in pieces",
     "bad": "cells are bad",
-    "lent": "lent cells are taken back",
+    "lent": "lent cells are reclaimed",
     "preempting": "jobs of lower priority leave for it",
     "kubernetes": "Kubernetes rules nodes out",
     "incomplete": "members are missing",
@@ -53,8 +83,12 @@ CAUSES: dict[CauseName, str] = {
 """Each cause in a few words."""
 
 
+ENDED = {"": "waiting and running", "1d": "ended in the last day", "7d": "ended in the last week"}
+"""The lists of jobs, by how long ago the latest ones of a list ended."""
+
+
 class Filters(msgspec.Struct, frozen=True):
-    """Limits of a list; "" for no limit. `q` is looked for in names, pods and reasons."""
+    """Limits of a list; "" for no limit. `q` is looked for in names, pods and reasons; `ended` chooses the list."""
 
     q: str = ""
     vc: str = ""
@@ -62,17 +96,19 @@ class Filters(msgspec.Struct, frozen=True):
     user: str = ""
     namespace: str = ""
     node: str = ""
+    ended: str = ""
 
     def takes(self, job: Job) -> bool:
         """True if a job is in the list."""
-        if (self.vc and job.vc != self.vc) or (self.state and job.state != self.state):
+        if (self.vc and job.vc != self.vc) or (self.state and self.state not in states_of(job)):
             return False
         if self.node and not any(self.node in node for node in job.nodes):
             return False
         if self.user not in job.user or self.namespace not in job.namespace:
             return False
         is_masked = job.name == MASKED
-        return not (self.q and is_masked) and _has(self.q.lower(), (job.name, job.sentence, job.cause, *job.pods))
+        names = job.name, *job.aliases, *job.pods
+        return not (self.q and is_masked) and _has(self.q.lower(), (*names, job.sentence, job.cause))
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -89,14 +125,19 @@ class JobsPages:
     def __init__(self, site: Site, answering: Answering) -> None:
         self._site = site
         self._answering = answering
+        self._queues = site.backend.queue_answers
+        self._changes = None if self._queues is None else QueueChanges(self._queues, site.backend.config_desk)
 
     def jobs(self) -> Response:
         """The list, or what of it the question asks for."""
         filters = Filters(**{name: request.args.get(name, "")[:WORDS_LIMIT] for name in Filters.__struct_fields__})
         filters = msgspec.structs.replace(filters, state=filters.state.capitalize())
-        view, mask = self._answering.view(), self._site.mask()
-        at_s = view.snapshot.at
-        seen = [mask.listed(one.job, view.certificates.get(one.job.name), at_s) for one in view.jobs]
+        at_s, mask = self._answering.view().snapshot.at, self._site.mask()
+        if filters.ended in ENDED and filters.ended:
+            past = self._answering.ended(at_s - read_duration(filters.ended))
+            seen = [mask.listed(job, None, at_s) for job in past]
+        else:
+            seen = rows_of(self._site.backend, mask, _all_of(filters.vc))
         found = [job for job in seen if filters.takes(job)]
         page = min(page_number(), max(1, -(-len(found) // ROWS)))
         return self._site.page(
@@ -108,7 +149,9 @@ class JobsPages:
             states=get_args(JobState),
             jobs=[_row(job) for job in found[(page - 1) * ROWS : page * ROWS]],
             causes=CAUSES,
+            lists=ENDED,
             has_users=any(job.user for job in seen),
+            has_counts=any(job.counts.words for job in found),
             count=len(found),
             total=len(seen),
             by_state=_by_state(found),
@@ -118,25 +161,70 @@ class JobsPages:
         )
 
     def job(self, name: str) -> Response | Plain:
-        """One job, or its place in a queue while it has no pods.
+        """One job, with its place in a queue if it is in one; see `_elsewhere` for names that are not its full one.
 
         Raises UserError (404) if there is none, or the caller may not see it.
         """
         mask = self._site.mask()
         try:
-            view, listed = self._answering.find(name)
-        except UserError:
-            queues = self._site.backend.queue_answers
-            queued = None if queues is None else queues.job(name, mask.seen(queues.namespaces()))
-            if queued is None:
+            queued = self._place(name, mask)
+            if queued is not None and queued.state in WITHOUT_PODS:
+                return self._waiting_in_queue(queued, mask)
+        except UserError as error:
+            if error.code != HTTPStatus.CONFLICT:
                 raise
-            return redirect(paths.page_queued_path(queued.name), 303)
-        if not mask.shows(listed.namespace):
-            raise UserError(unknown(name), NOT_FOUND)
-        why = mask.why(self._answering.why(name), view.snapshot.at, view.namespaces)
-        tried = request.args.get("if", "").strip()[:WORDS_LIMIT]
-        result, mistake = self._try(view, why.job.name, tried) if tried and why.certificate is not None else (None, "")
-        marks, when = _marks(view, why.job.name, why.certificate), why.when or why.job.when
+            return _list_of(name)
+        try:
+            view, listed = self._answering.find(name)
+        except UserError as error:
+            if error.code != NOT_FOUND:
+                raise
+            return self._elsewhere(name, mask)
+        is_seen = mask.shows(listed.job.namespace)
+        if listed.name != name or not is_seen:
+            return self._elsewhere(name, mask, listed.name if is_seen else "")
+        queued = queued or next(filter(None, (self._place(each, mask) for each in listed.queues_as)), None)
+        if queued is not None and queued.state in WITHOUT_PODS:
+            return self._waiting_in_queue(queued, mask)
+        why = mask.why(self._answering.why(listed.name), view.snapshot.at, view.namespaces)
+        tried = self._try(lambda words: self._outcome(view, listed, words, mask), why.certificate)
+        marks = _marks(view, listed, why.certificate)
+        return self._page(
+            why,
+            queued,
+            tried,
+            holder_paths=_holder_paths(view, why.certificate),
+            may_try=bool(listed.waiting) and why.certificate is not None,
+            until=rfc3339(_until(view, listed)),
+            marks=json.dumps(marks) if marks else "",
+        )
+
+    def _waiting_in_queue(self, queued: QueuedJob, mask: Mask) -> Response:
+        """A job that waits in a queue, without pods."""
+        queues = self._queues
+        assert queues is not None
+        seen = mask.seen(queues.namespaces())
+        view, why = self._answering.view(), why_queued(queues, self._answering, queued.name, seen)
+        why = Why(job=job_of(queued)) if why is None else mask.why(why, view.snapshot.at, view.namespaces)
+
+        def outcome(words: Sequence[str]) -> IfResult | None:
+            found = try_on_queued(queues, self._answering, queued.name, seen, words, mask.shows)
+            return None if found is None else mask.outcome(found[0], view.snapshot.at, found[1], view.namespaces)
+
+        found = why.certificate
+        holders = () if found is None else [one.group for one in found.holders if one.group != MASKED]
+        return self._page(
+            why,
+            queued,
+            self._try(outcome, found),
+            holder_paths={name: paths.page_job_path(name) for name in holders},
+            may_try=found is not None and bool(queued.queue),
+        )
+
+    def _page(self, why: Why, queued: QueuedJob | None, tried: "Tried", **values: Any) -> Response:
+        """The page of a job that waits or runs."""
+        when = why.when or why.job.when
+        sentence = "" if why.certificate is None else why.certificate.sentence
         return self._site.page(
             "job.html",
             TAB,
@@ -147,25 +235,164 @@ class JobsPages:
             when=when,
             may_help=_may_help(why.certificate, when),
             path=paths.page_job_path(why.job.name),
-            holder_paths=_holder_paths(view, why.certificate),
-            tried=tried,
-            result=result,
-            mistake=mistake,
-            may_try=why.certificate is not None,
+            tried=tried.words,
+            result=tried.result,
+            mistake=tried.mistake,
             causes=CAUSES,
-            until=rfc3339(_until(view, why.job.name)),
-            marks=json.dumps(marks) if marks else "",
             layout=self._site.frames.latest().layout,
+            actions=actions_of(self._site, why.job),
+            place=None if queued is None else self._place_shown(queued, sentence),
+            words=WORDS,
+            changes=paths.PAGE_QUEUE_CHANGES_PATH,
+            **values,
         )
 
-    def _try(self, view: View, name: str, tried: str) -> tuple[IfResult | None, str]:
-        """The outcome of changes, separated by spaces; or what is wrong with them."""
-        mask = self._site.mask()
+    def _place(self, name: str, mask: Mask) -> QueuedJob | None:
+        """The job of a queue by its full name; None if there is none. Raises UserError (409) if several have it."""
+        queues = self._queues
+        return None if queues is None or not is_full(name) else queues.job(name, mask.seen(queues.namespaces()))
+
+    def _place_shown(self, job: QueuedJob, sentence: str) -> "Place":
+        """The place of a job in its queue, beside this sentence about its cells, and what the viewer may change."""
+        changes = self._changes
+        allowed = () if changes is None else changes.allowed(job.name, self._site.caller)
+        return Place(
+            job,
+            path=paths.page_queue_path(job.queue) if job.queue else "",
+            turn=job.reason if job.reason != sentence else "",
+            buttons=[each for each in _buttons(job) if CHANGES[each][0] in allowed],
+            may_move="move" in allowed and job.position > 0,
+            token=self._site.guard.token(self._site.caller) if allowed else "",
+        )
+
+    def _elsewhere(self, name: str, mask: Mask, known: str = "") -> Response | Plain:
+        """The page of a job that has ended, or is called otherwise: the latter's address has its full name.
+
+        Several jobs of a name are a list. One that is in no list is `known` as this. Raises UserError (404).
+        """
+        at_s = self._answering.view().snapshot.at
+        ended = self._answering.ended_job(name)
+        ended = ended if ended is not None and mask.shows(ended.namespace) else None
+        if ended is not None and ended.name == name:
+            return self._ended(mask.listed(ended, None, at_s))
+        rows = rows_of(self._site.backend, mask, _all_of())
+        found = [job.name for job in matching([job for job in rows if job.name not in (MASKED, name)], name)]
+        if len(found) > 1:
+            return _list_of(name)
+        found = found or [known] * bool(known)
+        if not found and ended is not None:
+            return self._ended(mask.listed(ended, None, at_s))
+        past = [] if found else [job for job in self._answering.ended() if mask.shows(job.namespace)]
+        found = found or [job.name for job in matching([job for job in past if job.name != name], name)]
+        if not found:
+            raise UserError(unknown(name), NOT_FOUND)
+        return redirect(paths.page_job_path(found[0]), 303)
+
+    def _ended(self, job: Job) -> Response:
+        """A job that has ended: nothing asks about it again."""
+        return self._site.page("job.html", TAB, job.name, poll_s=0, job=job, certificate=None, causes=CAUSES)
+
+    def cancel(self) -> Plain:
+        """Delete the object of a job with the viewer's own rights. Raises UserError (403, 404, or the API server's)."""
+        self._site.check_form(FORM_LIMIT)
+        name, version = request.form.get("job", ""), request.form.get("version", "")
+        path = object_path(name, version)
+        if path is None:
+            raise UserError(f"{name[:80]} is no job object: use the command", NOT_FOUND)
+        with self._site.viewer() as kube:
+            kube.delete(path, with_dependents=True)
+        return _list_of(name)
+
+    def log(self) -> Response:
+        """The end of the log of a pod, as the viewer may read it. Raises UserError (403, or the API server's)."""
+        namespace, _, name = request.args.get("pod", "").partition("/")
+        with self._site.viewer() as kube:
+            wanted = {"tailLines": str(LOG_LINES), "limitBytes": str(LOG_BYTES)}
+            text = kube.text(f"{pod_path(namespace, name)}/log", wanted)
+        return self._site.page("log.html", TAB, f"Log of {name}", poll_s=0, text=text, pod=name, namespace=namespace)
+
+    def _outcome(self, view: View, listed: ListedJob, words: Sequence[str], mask: Mask) -> IfResult:
+        """The outcome of changes for a job that has pods. Raises UserError."""
+        found = self._answering.try_changes(listed.name, words, mask.shows)
+        return mask.outcome(found, view.snapshot.at, listed.job.namespace, view.namespaces)
+
+    def _try(self, outcome: Callable[[Sequence[str]], IfResult | None], certificate: Certificate | None) -> "Tried":
+        """The outcome of the changes in the question, separated by spaces, for a job that waits."""
+        words = request.args.get("if", "").strip()[:WORDS_LIMIT]
+        if not words or certificate is None:
+            return Tried(words)
         try:
-            found = self._answering.try_changes(name, tried.split(), mask.shows)
+            return Tried(words, outcome(words.split()))
         except UserError as error:
-            return None, error.message
-        return mask.outcome(found, view.snapshot.at, view.find(name).namespace, view.namespaces), ""
+            return Tried(words, mistake=error.message)
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """Changes that were tried, "" for none, their outcome, or what is wrong with them."""
+
+    words: str
+    result: IfResult | None = None
+    mistake: str = ""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """The place of a job in its queue: the path of that, why it is not its turn, and the changes of the viewer."""
+
+    job: QueuedJob
+    path: str
+    turn: str
+    buttons: Sequence[str]
+    may_move: bool
+    token: str
+
+
+class Actions(msgspec.Struct, frozen=True):
+    """What a viewer may do about a job: `token` and `version` of the form that deletes it, "" if they may not.
+
+    `pods` are the first ones, as (namespace, name), whose logs are there to be read; with `reads_logs` on a page.
+    """
+
+    token: str
+    version: str
+    pods: tuple[tuple[str, str], ...]
+    reads_logs: bool
+
+
+def actions_of(site: Site, job: Job) -> Actions:
+    """The actions on the page of a job (rule 34.3). Costs a review for a viewer who has shown a token."""
+    pods = tuple(pod.partition("/")[::2] for pod in job.pods[:MOST_LOGS])
+    caller, version = site.caller, job.api_version
+    if not site.can_act or caller is None:
+        return Actions("", "", pods, reads_logs=False)
+    may_delete = False
+    if (kind := find_kind(version, job.name.partition("/")[0])) is not None:
+        group = version.rpartition("/")[0]
+        resource = {"verb": "delete", "group": group, "resource": kind.plural, "namespace": job.namespace}
+        with suppress(KubeError):
+            may_delete = site.gate.may_do(caller, {**resource, "name": job.name.rpartition("/")[2]})
+    return Actions(site.guard.token(caller) if may_delete else "", version, pods, reads_logs=True)
+
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+def object_path(name: str, version: str) -> str | None:
+    """The path of a job object by its full name, None if hived follows no such kind."""
+    kind_name, _, where = name.partition("/")
+    kind = find_kind(version, kind_name)
+    namespace, _, short = where.partition("/")
+    is_named = all(_NAME.fullmatch(each) for each in (namespace, short))  # "." would mean the collection
+    return None if kind is None or not is_named else path_of(version, kind.plural, namespace, short)
+
+
+def _all_of(vc: str = "") -> dict[str, list[str]]:
+    """The question of `hived get jobs` for the jobs of a virtual cluster, or of all, with those of queues."""
+    return {QUEUED: [str(MOST_QUEUED)], **({"vc": [vc]} if vc else {})}
+
+
+def _list_of(name: str) -> Plain:
+    """The list of the jobs of a name, and of those of which it is a part, whatever their namespaces and kinds."""
+    return redirect(f"{paths.PAGE_JOBS_PATH}?{urlencode({'q': name.rpartition('/')[2]})}", 303)
 
 
 def _row(job: Job) -> Row:
@@ -179,9 +406,8 @@ def _by_state(jobs: Iterable[Job]) -> list[tuple[str, int]]:
     return [(state, counts[state]) for state in get_args(JobState) if counts[state]]
 
 
-def _marks(view: View, name: str, certificate: Certificate | None) -> list[tuple[int, int, int, int]]:
+def _marks(view: View, listed: ListedJob, certificate: Certificate | None) -> list[tuple[int, int, int, int]]:
     """The job's own cells, and those of the jobs in its way."""
-    listed = view.find(name)
     holders = [] if certificate is None or certificate.never else [each.group for each in certificate.holders]
     groups = dict.fromkeys((group for holder in holders for group in _groups(view, holder)), Kind.IN_THE_WAY)
     groups |= dict.fromkeys(listed.groups, Kind.CHOSEN)
@@ -196,18 +422,18 @@ def _may_help(certificate: Certificate | None, when: When | None) -> bool:
     return certificate.cause not in UNTRIED_CAUSES and (when is None or when.kind not in ("now", "certain"))
 
 
-def _until(view: View, name: str) -> float | None:
+def _until(view: View, listed: ListedJob) -> float | None:
     """The latest moment of the return of a job's last cells, in seconds since 1970; None if not known."""
-    facts = [view.snapshot.running[group] for group in view.find(name).groups if group in view.snapshot.running]
+    facts = [view.snapshot.running[group] for group in listed.groups if group in view.snapshot.running]
     ends = [each.leaves_s if each.is_leaving else each.ends_s for each in facts]
     known = [each for each in ends if each is not None]
     return max(known) if known and len(known) == len(ends) else None
 
 
-def _groups(view: View, name: str) -> tuple[str, ...]:
-    """The groups of a job, or the group of that name."""
+def _groups(view: View, name: str) -> Sequence[str]:
+    """The groups of a job, or of a part of it."""
     found = view.named.get(name)
-    return found.groups if found is not None and found.job.name == name else (name,)
+    return found.groups if found is not None and found.name == name else view.snapshot.jobs.get(name, (name,))
 
 
 def _holder_paths(view: View, certificate: Certificate | None) -> dict[str, str]:
@@ -252,12 +478,11 @@ class QueuedRow(msgspec.Struct, frozen=True):
 
 
 class QueuesPages:
-    """The list of queues, one of them, one of its jobs, and the form to change its place."""
+    """The list of queues, one of them, and the changes of the places of its jobs."""
 
     def __init__(self, site: Site, answers: QueueAnswers) -> None:
         self._site, self._answers = site, answers
         self._changes = QueueChanges(answers, site.backend.config_desk)
-        self._guard = FormGuard()
 
     def queues(self) -> Response:
         """All queues, or those of one virtual cluster."""
@@ -276,12 +501,15 @@ class QueuesPages:
         if page > last:
             page = last
             total, jobs = self._answers.some_jobs(Wanted(name), seen, (page - 1) * ROWS, ROWS)
-        return self._page(
+        jobs = with_counts(jobs, self._site.backend.answering)
+        return self._site.page(
             "queue.html",
+            QUEUES_TAB,
             f"Queue {name}",
             poll_s=POLL_S if total < MANY else SELDOM_S,
             queue=_named(self._answers.queues(), name),
             rows=[self._row(mask.queued(job)) for job in jobs],
+            has_counts=any(job.counts.words for job in jobs),
             count=total,
             page=page,
             pages=tuple(paged(total, page, ROWS)),
@@ -289,49 +517,13 @@ class QueuesPages:
             amounts=amounts,
         )
 
-    def job(self, name: str) -> Response:
-        """One job. Raises UserError (404) if it is in no queue, or the caller may not see it."""
-        mask = self._site.mask()
-        found = self._answers.job(name, mask.seen(self._answers.namespaces()))
-        if found is None:
-            raise UserError(f"no job {name!r} is in a queue: it has ended, or was deleted", 404)
-        allowed = self._changes.allowed(found.name, self._site.caller)
-        why = self._why(found.name, mask)
-        certificate = why.certificate if why is not None else None
-        return self._page(
-            "queued.html",
-            found.name,
-            poll_s=SELDOM_S,
-            certificate=certificate,
-            when=why.when if why is not None else None,
-            may_help=bool(certificate is not None and certificate.unblock),
-            holder_paths={
-                one.group: paths.page_job_path(one.group)
-                for one in (certificate.holders if certificate is not None else ())
-                if one.group != MASKED
-            },
-            turn=found.reason if certificate is not None and certificate.sentence != found.reason else "",
-            row=self._row(found),
-            buttons=[each for each in _buttons(found) if CHANGES[each][0] in allowed],
-            may_move="move" in allowed and found.position > 0,
-            token=self._guard.token(self._site.caller) if allowed else "",
-            path_of=paths.page_queue_path,
-        )
-
-    def _why(self, name: str, mask: Mask) -> Why | None:
-        """Why a job waits, as of jobs with pods; None for one that does not wait."""
-        insight = self._site.backend.answering
-        if insight is None:
-            return None
-        why = why_queued(self._answers, insight, name, mask.seen(self._answers.namespaces()))
-        view = insight.view()
-        return None if why is None else mask.why(why, view.snapshot.at, view.namespaces)
+    def job(self, name: str) -> Plain:
+        """An earlier address of the page of a job."""
+        return redirect(paths.page_job_path(name), 301)
 
     def change(self) -> Plain:
         """Hold a job, release it or move it, and show it then. Raises UserError (403, 404, 409)."""
-        request.max_form_memory_size = FORM_LIMIT
-        is_open = not self._site.gate.knows_callers
-        self._guard.check(dict(request.headers), request.form.get("token", ""), self._site.caller, is_open=is_open)
+        self._site.check_form(FORM_LIMIT)
         chosen, job = request.form.get("change", ""), request.form.get("job", "")
         if before := request.form.get("before", "").strip():
             args = QueueArgs(job, "move", before)
@@ -341,19 +533,15 @@ class QueuesPages:
         else:
             raise UserError(f"a change is one of {', '.join(CHANGES)}, or has a job to be before: not {chosen[:40]!r}")
         found = self._changes.make(args, self._site.caller, self._site.mask())
-        return redirect(paths.page_queued_path(found.name), 303)
+        return redirect(paths.page_job_path(found.name), 303)
 
     def _row(self, job: QueuedJob) -> QueuedRow:
         is_masked = job.name == MASKED
         return QueuedRow(
             job,
-            "" if is_masked else paths.page_queued_path(job.name),
+            "" if is_masked else paths.page_job_path(job.name),
             rfc3339(job.since),
         )
-
-    def _page(self, template: str, title: str, status: int = 200, **values: object) -> Response:
-        shown = {"changes": paths.PAGE_QUEUE_CHANGES_PATH, "words": WORDS}
-        return self._site.page(template, QUEUES_TAB, title, status, **shown, **values)
 
 
 def amounts(found: dict[str, float] | None) -> str:
@@ -380,6 +568,8 @@ def add_pages(site: Site) -> None:
         jobs = JobsPages(site, site.backend.answering)
         add(paths.PAGE_JOBS_PATH, "jobs", jobs.jobs)
         add(f"{paths.PAGE_JOBS_PATH}/<rest:name>", "job", jobs.job)
+        add(paths.PAGE_CANCEL_PATH, "cancel", jobs.cancel, methods=["POST"])
+        add(paths.PAGE_LOG_PATH, "log", jobs.log)
     if site.backend.queue_answers is not None:
         queues = QueuesPages(site, site.backend.queue_answers)
         add(paths.PAGE_QUEUES_PATH, "queues", queues.queues)

@@ -18,7 +18,8 @@ import ipaddress
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -30,11 +31,12 @@ from flask import Blueprint, Response, g, render_template, request
 
 from hived.values.errors import UserError
 from hived_extender.api.paths import PAGE_PATH
-from hived_extender.http.access import Gate
+from hived_extender.http.access import CALLER, Call, Gate
 from hived_extender.http.answers import JSON, Identity
 from hived_extender.http.masking import Mask, Masking
 from hived_extender.http.pages.cells import Frames
 from hived_extender.http.routing import Backend
+from hived_extender.kube.client import KubeClient, KubeError
 
 FOLDER = Path(__file__).parent / "static"
 TYPES = {
@@ -109,7 +111,7 @@ class FormGuard:
         if headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
             raise UserError(ELSEWHERE, FORBIDDEN)
         if is_open and not _is_loopback(host):
-            raise UserError(f"{host} is no loopback address: this service does not ask who calls", FORBIDDEN)
+            raise UserError(f"{host} is no loopback address: this service does not authenticate callers", FORBIDDEN)
         good = [self._token(caller, self._window() - age) for age in (0, 1)]
         if not any(hmac.compare_digest(each.encode(), token.encode("utf-8", "replace")) for each in good):
             raise UserError("the form is too old, or another replica has made it: load the page again", FORBIDDEN)
@@ -194,12 +196,44 @@ class Site:
     frames: Frames
     masking: Masking
     blueprint: Blueprint
+    guard: FormGuard = field(default_factory=FormGuard)
 
     @property
     def caller(self) -> Identity | None:
         """The caller of the present request, None where callers are not known."""
         caller: Identity | None = g.caller
         return caller
+
+    @contextmanager
+    def viewer(self) -> Iterator[KubeClient]:
+        """The API server as the caller sees it, with the caller's own token. Raises UserError (403, 502).
+
+        Errors of its calls are passed on in the API server's words: who may do what is its to say (rule 34.3).
+        """
+        token = self._token()
+        if not token or self.backend.as_bearer is None:
+            raise UserError("this page has no token of yours to show to the API server: use the command", FORBIDDEN)
+        with closing(self.backend.as_bearer(token)) as kube:
+            try:
+                yield kube
+            except KubeError as error:
+                raise UserError(f"the API server refuses this: {error}", error.status or 502) from error
+
+    @property
+    def can_act(self) -> bool:
+        """True if the caller has shown a token, so that pages can act for them."""
+        return bool(self._token()) and self.backend.as_bearer is not None
+
+    def _token(self) -> str:
+        headers = request.headers
+        call = Call(request.method, request.path, request.environ.get(CALLER), headers.get("Authorization"))
+        return self.gate.bearer_token(call)
+
+    def check_form(self, limit: int) -> None:
+        """Raises UserError (403) for a form that is not of a page of ours; reads at most so many bytes."""
+        request.max_form_memory_size = limit
+        is_open = not self.gate.knows_callers
+        self.guard.check(dict(request.headers), request.form.get("token", ""), self.caller, is_open=is_open)
 
     def mask(self) -> Mask:
         """The view of the caller of the present request."""

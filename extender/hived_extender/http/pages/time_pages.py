@@ -207,11 +207,16 @@ def _use(past: Past, shown: Shown) -> list[Line]:
 
 def _waiting_by_cause(past: Past, shown: Shown) -> list[Line]:
     found = past.by("waiting_pods", "cause")
-    return [Line(cause, number, found[cause]) for number, cause in enumerate(CAUSES) if cause in found]
+    lines = [Line(cause, number, found[cause]) for number, cause in enumerate(CAUSES) if cause in found]
+    queued = past.by("queued_pods", "").get("")
+    return lines if queued is None else [*lines, Line("in a queue", len(CAUSES), queued)]
 
 
 def _waiting_by_vc(past: Past, shown: Shown) -> list[Line]:
-    return _by_vc("waiting_pods")(past, shown)
+    found = past.by("waiting_pods", "vc")
+    for vc, values in past.by("queued_pods", "vc").items():
+        found[vc] = added(found[vc], values) if vc in found else values
+    return [Line(vc or NO_VC, shown.number(vc), found[vc]) for vc in _chosen(found, shown)]
 
 
 def _delay(past: Past, shown: Shown) -> list[Line]:
@@ -253,12 +258,12 @@ def _chosen(found: Mapping[str, Values], shown: Shown) -> Sequence[str]:
 
 KINDS = (
     Kind(
-        "utilisation", "Utilisation", "Leaf cells (GPUs) in use, of all that there are or are promised.", "%",
+        "utilisation", "Utilisation", "GPUs in use, of all that there are or are promised.", "%",
         ("leaf_cells", "leaf_cells_used", "leaf_cells_borrowed", "leaf_cells_promised"), _utilisation,
     ),
     Kind(
-        "use", "Leaf cells in use", "By the virtual cluster of guaranteed jobs, and by opportunistic ones.",
-        "leaf cells",
+        "use", "GPUs in use", "By the virtual cluster of guaranteed jobs, and by opportunistic ones.",
+        "GPUs",
         ("leaf_cells_used", "leaf_cells_borrowed"), _use, is_stacked=True,
     ),
     Kind(
@@ -266,11 +271,13 @@ KINDS = (
         "cluster each level by itself.", "cells", ("free_cells",), _free,
     ),
     Kind(
-        "waiting", "Waiting pods by virtual cluster", "Pods that wait, for whatever cause.", "pods", ("waiting_pods",),
+        "waiting", "Waiting pods by virtual cluster", "Pods that wait, for whatever cause, and those that jobs "
+        "in queues will have.", "pods", ("waiting_pods", "queued_pods"),
         _waiting_by_vc, is_stacked=True,
     ),
     Kind(
-        "causes", "Waiting pods by cause", "The cause that each pod was told last.", "pods", ("waiting_pods",),
+        "causes", "Waiting pods by cause", "The cause that each pod was told last; jobs in queues have no "
+        "pods yet.", "pods", ("waiting_pods", "queued_pods"),
         _waiting_by_cause, is_stacked=True,
     ),
     Kind(
@@ -278,7 +285,8 @@ KINDS = (
         ("start_delay_seconds", "started_pods"), _delay,
     ),
     Kind(
-        "preempted", "Preempted pods", "Pods that left because others needed their cells.", "pods", ("preempted_pods",),
+        "preempted", "Preempted pods", "Pods that left because others needed their cells, those of "
+        "reclaimed jobs of queues too.", "pods", ("preempted_pods",),
         _by_vc("preempted_pods"), is_stacked=True, is_summed=True,
     ),
     Kind(
@@ -286,7 +294,7 @@ KINDS = (
         ("preempted_gpu_hours",), _by_vc("preempted_gpu_hours"), is_stacked=True, is_summed=True,
     ),
     Kind(
-        "kept", "Guarantee kept", "Promised leaf cells that a virtual cluster uses or could have: less than all where "
+        "kept", "Guarantee kept", "Promised GPUs that a virtual cluster uses or could have: less than all where "
         "hardware is bad.", "%", ("leaf_cells_promised", "leaf_cells_short"), _kept, most=100.0,
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Kubernetes' Job (batch/v1): `spec.suspend`."""
 
 from hived_extender.jobs.document import Part
-from hived_extender.jobs.job import Document, Job
+from hived_extender.jobs.job import Document, Job, PodTally
 from hived_extender.jobs.kinds.kind import Source, Switch, job_of, kind_with, role_of, root_of, state_of
 
 _DIGITS = 10
@@ -43,7 +43,9 @@ def _read(switch: Switch, document: Document) -> Job:
     role = role_of(spec, root.part("metadata").text("name"), pods_at_once(spec, status))
     active = status.whole("active", 0) + status.whole("terminating", 0)
     limit_s = spec.seconds("activeDeadlineSeconds")
-    return job_of(root, [role], state_of(root, switch, active), limit_s=limit_s)
+    wanted = spec.whole("completions", spec.whole("parallelism", 1))
+    tally = PodTally(wanted, status.whole("succeeded", 0), status.whole("failed", 0))
+    return job_of(root, [role], state_of(root, switch, active), limit_s=limit_s, tally=tally)
 
 
 JOB = kind_with(Switch("jobs"), "batch", "Job", ("v1",), _read)

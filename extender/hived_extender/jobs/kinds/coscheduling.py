@@ -73,17 +73,23 @@ def _describe_old(pod: Pod, objects: Lookup) -> Description | None:
     group = labels.read(PODGROUP_LABEL, name) or labels.read(GROUP_NAME, name)
     if group is None:
         return None
-    said = _read(OLD_POD_GROUP, GangKey(pod.metadata.namespace, group), objects)
-    return None if said.missing and MIN_AVAILABLE in labels else said
+    has_minimum = MIN_AVAILABLE in labels
+    said = _read(OLD_POD_GROUP, GangKey(pod.metadata.namespace, group), objects, is_alone=has_minimum)
+    return None if said.missing and has_minimum else said
 
 
-def _read(dialect: Dialect, gang: GangKey, objects: Lookup) -> Description:
-    """The gang of a PodGroup of either kind, the labels and annotations on it included."""
-    assert dialect.objects is not None
-    source = dialect.objects.ref(gang.namespace, gang.name)
-    found = find(objects, source)
-    if found is None:
-        return Description(dialect.name, gang=gang, source=source, missing=True)
+def _read(dialect: Dialect, gang: GangKey, objects: Lookup, *, is_alone: bool = False) -> Description:
+    """The gang of a PodGroup, the labels and annotations on it included.
+
+    Of the dialect's own kind, else, unless that `is_alone`, of the other one: ACK from 1.31 on has the labels of the
+    earlier kind beside PodGroups of the present one.
+    """
+    kinds = sorted((PODGROUPS, OLD_PODGROUPS), key=lambda kind: kind is not dialect.objects)
+    refs = [kind.ref(gang.namespace, gang.name) for kind in kinds[: 1 if is_alone else 2]]
+    there = [(ref, one) for ref in refs if (one := find(objects, ref)) is not None]
+    if not there:
+        return Description(dialect.name, gang=gang, source=refs[0], missing=True)
+    source, found = there[0]
     spec, metadata = (Part(f"{source}: {part}.", found.get(part)) for part in ("spec", "metadata"))
     labels, annotations = metadata.part("labels"), metadata.part("annotations")
     own = Description(
@@ -104,11 +110,16 @@ def _refusal(place: str, annotations: Part) -> str | None:
     return key.refusal(place, value) if value and key.requires(value, Pod(PodMetadata()), has_gang=True) else None
 
 
+def _refusal_of_gang(gang: GangKey, _pod: str, _minimum: int, reason: str) -> str:
+    return f"rejected by podgroup/{gang}: {reason}"
+
+
 LABELLED = Dialect(
     "coscheduling labels",
     (*reads(LABELS, GROUP_NAME, MIN_AVAILABLE), *reads(EITHER, GROUPS, MATCH_POLICY)),
     _describe_labels,
     frozenset({GROUP_NAME, MIN_AVAILABLE, GROUPS, MATCH_POLICY}),
+    refusal=_refusal_of_gang,
 )
 POD_GROUP = Dialect(
     "PodGroup (scheduling.x-k8s.io)",
@@ -121,6 +132,7 @@ POD_GROUP = Dialect(
     frozenset({LABEL}),
     PODGROUPS,
     _WAITING_S,
+    _refusal_of_gang,
 )
 OLD_POD_GROUP = Dialect(
     "PodGroup (scheduling.sigs.k8s.io)",
@@ -129,5 +141,6 @@ OLD_POD_GROUP = Dialect(
     frozenset({PODGROUP_LABEL, GROUP_NAME}),
     OLD_PODGROUPS,
     _WAITING_S,
+    _refusal_of_gang,
 )
 SOURCE = Source(dialects=(LABELLED, POD_GROUP, OLD_POD_GROUP))

@@ -16,6 +16,9 @@ from hived_extender.jobs.document import Part, json, name, one_of
 MOST_GANGS = 64
 """Gangs that start together: each change of one looks at all of them."""
 
+AND = " and "
+"""Between the dialects that describe one pod."""
+
 T = TypeVar("T")
 
 
@@ -163,7 +166,7 @@ def merged(descriptions: Iterable[Description]) -> Description | None:
 
 
 def _merge(one: Description, other: Description) -> Description:
-    said: dict[str, Any] = {"dialect": f"{one.dialect} and {other.dialect}"}
+    said: dict[str, Any] = {"dialect": f"{one.dialect}{AND}{other.dialect}"}
     for field in Description.__struct_fields__:
         mine, theirs = getattr(one, field), getattr(other, field)
         if field == "dialect":

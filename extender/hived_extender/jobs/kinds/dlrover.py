@@ -1,6 +1,6 @@
 """DLRover's ElasticJob (elastic.iml.github.io/v1alpha1): `spec.suspend`."""
 
-from hived_extender.jobs.job import Document, Job, JobState
+from hived_extender.jobs.job import Document, Job, JobState, PodTally
 from hived_extender.jobs.kinds.kind import Source, Switch, job_of, kind_with, left_of, role_of, root_of
 
 _STATES = {"Succeeded": JobState.SUCCEEDED, "Failed": JobState.FAILED}
@@ -12,13 +12,14 @@ def _read(switch: Switch, document: Document) -> Job:
     inner = status.part("status") if "status" in status else status  # releases differ
     statuses = inner.members("replicaStatuses")
     done = {name: each.whole("succeeded", 0) for name, each in statuses.items()}
-    counts = left_of({name: each.whole("replicas", 1) for name, each in spec.members("replicaSpecs").items()}, done)
+    wanted = {name: each.whole("replicas", 1) for name, each in spec.members("replicaSpecs").items()}
+    counts, failed = left_of(wanted, done), sum(each.whole("failed", 0) for each in statuses.values())
     roles = [role_of(each, name, counts[name]) for name, each in spec.members("replicaSpecs").items()]
-    state = _STATES.get(status.text("phase"), JobState.LET_GO)
+    state = _STATES.get(status.text("phase"), JobState.RESUMED)
     if not state.is_over and switch.is_on(root):
         is_quiet = not any(each.whole("active", 0) + each.whole("pending", 0) for each in statuses.values())
         state = JobState.HELD if is_quiet else JobState.LEAVING
-    return job_of(root, roles, state)
+    return job_of(root, roles, state, tally=PodTally(sum(wanted.values()), sum(done.values()), failed))
 
 
 ELASTIC_JOB = kind_with(Switch("elasticjobs"), "elastic.iml.github.io", "ElasticJob", ("v1alpha1",), _read)

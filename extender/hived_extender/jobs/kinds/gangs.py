@@ -49,6 +49,13 @@ def gang_of(pod: Pod) -> JobName | None:
     return JobName("", KIND, namespace, plain(name))
 
 
+def uids_of(pod: Pod) -> set[str]:
+    """The uids that the gang of a pod may have: of its mark, of the object that makes its pods, of the pod itself."""
+    owners = {owner.uid for owner in pod.metadata.owners or () if owner.controller}
+    marked = pod.annotations.get(marks.GANG, "").partition("/")[2]
+    return ({marked, pod.metadata.uid} | owners) - {""}
+
+
 def names_gang(pod: Pod) -> bool:
     """Is a pod a member of a gang, in the words of a dialect?"""
     try:
@@ -128,16 +135,17 @@ def members_of(pod: Pod, said: Description | None) -> tuple[GangKey | None, int]
     return said.gang, max(said.minimum or 1, tasks)
 
 
-def remove_gate(namespace: str, name: str, uid: str, gang: JobRef, annotations: Mapping[str, str]) -> Write:
+def remove_gate(namespace: str, name: str, uid: str, gang: JobRef, annotations: Mapping[str, str | None]) -> Write:
     """Removes our gate from a pod and writes the mark and these annotations."""
     write = gates.remove_gate(namespace, name, uid)
     metadata = {**write.body["metadata"], "annotations": {**annotations, marks.GANG: f"{gang.name}/{gang.uid}"}}
     return Write(write.verb, write.path, {**write.body, "metadata": metadata}, uid, may_be_missing=True)
 
 
-def annotate(namespace: str, name: str, uid: str, annotations: Mapping[str, str]) -> Write:
-    """Writes annotations onto a pod."""
-    body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+def annotate(namespace: str, name: str, uid: str, annotations: Mapping[str, str | None], version: str = "") -> Write:
+    """Writes annotations onto a pod; None removes one. With `version` refused if the pod has changed since."""
+    metadata = {"uid": uid, "annotations": dict(annotations)} | ({"resourceVersion": version} if version else {})
+    body = {"metadata": metadata}
     return Write(Verb.PATCH, pod_path(namespace, name), body, uid, may_be_missing=True)
 
 
@@ -217,4 +225,4 @@ def _state(roots: Sequence[Part]) -> JobState:
         failed = any(root.part("status").text("phase") == "Failed" for root in roots)
         return JobState.FAILED if failed else JobState.SUCCEEDED
     is_held = all(gates.is_gated(root.part("spec")) for root in roots if not _is_over(root))
-    return JobState.HELD if is_held else JobState.LET_GO
+    return JobState.HELD if is_held else JobState.RESUMED

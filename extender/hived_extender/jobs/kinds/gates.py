@@ -40,7 +40,7 @@ def _read(document: Document) -> Job:
     root = root_of(document)
     spec = root.part("spec")
     role = role_of(spec, root.part("metadata").text("name"), spec.whole("replicas", 1))
-    state = JobState.LET_GO
+    state = JobState.RESUMED
     if root.part("metadata").texts("annotations").get(marks.HELD) == "true":
         state = JobState.LEAVING if root.part("status").whole("readyReplicas", 0) else JobState.HELD
     return job_of(root, [role], state, grows=True)  # by rolling updates and autoscalers
@@ -74,6 +74,6 @@ def _job_of_pod(labels: Mapping[str, str], owner: Owner) -> str:
 
 DEPLOYMENT = Kind(
     "apps", "Deployment", "deployments", ("v1",), _read, _suspend, _resume, _hold,
-    has_gates=True, owners={"ReplicaSet": _job_of_pod},
+    has_gates=True, serves=True, owners={"ReplicaSet": _job_of_pod},
 )  # fmt: skip
 SOURCE = Source(jobs=(DEPLOYMENT,))

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hived_extender.jobs.document import Part, count, name
-from hived_extender.jobs.job import Document, Job, JobState, Role
+from hived_extender.jobs.job import Document, Job, JobState, PodTally, Role
 from hived_extender.jobs.kinds.batch import pods_at_once
 from hived_extender.jobs.kinds.description import JobPart, level
 from hived_extender.jobs.kinds.kind import (
@@ -128,7 +128,12 @@ def _read(switch: Switch, document: Document, children: Iterable[Child] = ()) ->
     ]
     limit_s = max((each for each in limits if each), default=None) if all(limits) else None
     roles = roles_of(spec, status, root.part("metadata").texts("annotations"), children)
-    return job_of(root, roles, state_of(root, switch, active, "Completed", _JOBS), limit_s=limit_s)
+    wanted = sum(
+        each.whole("replicas", 1) * pods_at_once(each.part("template").part("spec"))
+        for each in spec.parts("replicatedJobs")
+    )
+    tally = PodTally(wanted, max(wanted - sum(role.count for role in roles), 0))
+    return job_of(root, roles, state_of(root, switch, active, "Completed", _JOBS), limit_s=limit_s, tally=tally)
 
 
 def _job_of_pod(labels: Mapping[str, str], owner: Owner) -> str:

@@ -17,9 +17,9 @@ from urllib.parse import quote
 import msgspec
 
 from hived_extender.jobs.document import SHOWN_LENGTH, Part
-from hived_extender.jobs.job import Document, Job, JobName, JobRef, JobState, Role
+from hived_extender.jobs.job import Document, Job, JobName, JobRef, JobState, PodTally, Role
 from hived_extender.jobs.kinds import marks
-from hived_extender.jobs.kinds.description import Description, Lookup, ObjectKind
+from hived_extender.jobs.kinds.description import Description, GangKey, Lookup, ObjectKind
 from hived_extender.jobs.progress import seconds_of
 from hived_extender.jobs.wire import Owner, Pod
 
@@ -96,6 +96,10 @@ def without_gang(_value: str, _pod: Pod, has_gang: bool) -> bool:
     return not has_gang
 
 
+Refusal = Callable[[GangKey, str, int, str], str]
+"""(gang, name of the pod that asks, minimum, reason) to a message."""
+
+
 @dataclass(frozen=True)
 class Dialect:
     """The words by which pods describe their gang, or wish for a place.
@@ -109,6 +113,7 @@ class Dialect:
     keys : the labels and annotations without one of which `describe` has nothing to say
     objects : the objects that pods name as their gang
     waiting_s : the waiting time of a gang that has none itself; default none
+    refusal : how its own scheduler says that a gang waits; None if it has no words for it
     """
 
     name: str
@@ -117,6 +122,7 @@ class Dialect:
     keys: frozenset[str] = frozenset()
     objects: ObjectKind | None = None
     waiting_s: float | None = None
+    refusal: Refusal | None = None
 
 
 # ---- calls
@@ -199,6 +205,7 @@ class Kind:
     hold : operations that create a job suspended, none if it is; raises UserError if its controller cannot suspend it
     has_gates : its pods are created at once, with a gate that has to be removed from each; see `gates`
     has_switch : a field of the object suspends it, so its owner can do that, too
+    serves : it has no end, as a Deployment
     owners : by the kind of a pod's owner, the job of this kind that made the owner; an owner of this kind is the job
         itself, unless a function is here for it
     """
@@ -213,6 +220,7 @@ class Kind:
     hold: Callable[[Document], Patch]
     has_gates: bool = False
     has_switch: bool = False
+    serves: bool = False
     owners: Mapping[str, JobOfPod] = field(default_factory=dict)
 
     @property
@@ -316,7 +324,8 @@ def mark_held(root: Part) -> Patch:
 
 def job_of(root: Part, roles: Iterable[Role], state: JobState, **fields: Any) -> Job:
     """A job with the fields that all kinds have. Roles without pods are left out."""
-    metadata = root.part("metadata")
+    metadata, roles = root.part("metadata"), tuple(role for role in roles if role.count)
+    fields.setdefault("tally", PodTally(sum(role.count for role in roles)))
     ref = JobRef(
         root.text("apiVersion"),
         root.text("kind"),
@@ -330,7 +339,7 @@ def job_of(root: Part, roles: Iterable[Role], state: JobState, **fields: Any) ->
         seconds_of(metadata.text("creationTimestamp")) or 0.0,
         metadata.texts("labels"),
         metadata.texts("annotations"),
-        tuple(role for role in roles if role.count),
+        roles,
         state,
         **fields,
     )
@@ -371,7 +380,7 @@ def state_of(
     if _is_true(status, "Failed"):
         return JobState.FAILED
     if not switch.is_on(root):
-        return JobState.LET_GO
+        return JobState.RESUMED
     heard = [each.text("status") == "True" for each in status.parts("conditions") if each.text("type") == "Suspended"]
     is_quiet = all(heard) if heard else started not in status
     return JobState.HELD if is_quiet and not active else JobState.LEAVING

@@ -81,5 +81,16 @@ def options(annotations: Part) -> Description:
     )
 
 
-KOORDINATOR = Dialect("Koordinator", _VOCABULARY, _describe, _KEYS, waiting_s=600.0)
+def _refusal(gang: GangKey, pod: str, _minimum: int, reason: str) -> str:
+    return f'Gang "{gang}" gets rejected due to member Pod "{pod}" is unschedulable with reason "{reason}"'
+
+
+KOORDINATOR = Dialect(
+    "Koordinator",
+    _VOCABULARY,
+    _describe,
+    _KEYS,
+    waiting_s=600.0,
+    refusal=_refusal,
+)
 SOURCE = Source(dialects=(KOORDINATOR,))

@@ -16,6 +16,21 @@ GANG = PREFIX + "queue-gang"
 USER = PREFIX + "user"
 """The owner of a job, for limits per user."""
 
+BEGIN = PREFIX + "begin"
+"""The moment from which on a job may start, in RFC 3339; see `jobs.starts`."""
+
+AFTER = PREFIX + "after"
+"""The jobs that have to end before a job may start, such as `afterok:Job.batch/prepare`; see `jobs.starts`."""
+
+USER_LABEL = "userName"
+"""OpenPAI's label of pods that names it."""
+
+JOB_LABEL = "jobName"
+"""OpenPAI's label of pods that names their job."""
+
+OPENPAI = (USER_LABEL, JOB_LABEL, "taskRole")
+"""The labels that all of OpenPAI's pods have."""
+
 SUSPEND = "scheduling.x-k8s.io/suspend"
 """Kube Queue's annotation, set to `"true"` by the author of a job that is to be held."""
 
@@ -25,7 +40,16 @@ KUEUE_QUEUE = "kueue.x-k8s.io/queue-name"
 HOLD = PREFIX + "hold"
 """An annotation of pods that Kueue has started: the key of the cells held for their Workload."""
 
-_OWNERS = (USER, "userName", "arena.kubeflow.org/username", "kubeflow.org/user")
+SUBMITTED = PREFIX + "job"
+"""Label of all that `hived submit` has made of a job: its name."""
+
+SUBMITTED_KIND = PREFIX + "job-kind"
+"""Label of such pods, and of the record of their job: its kind. No other ConfigMap has it."""
+
+RECORD = "hived-job-"
+"""The beginning of the name of a record, a ConfigMap, which owns what was made of the job."""
+
+_OWNERS = (USER, USER_LABEL, "arena.kubeflow.org/username", "kubeflow.org/user")
 """Labels or annotations that name the owner of a job, ours first."""
 
 PREEMPTIBLE = ("quota.scheduling.alibabacloud.com/preemptible", "quota.scheduling.koordinator.sh/preemptible")
@@ -48,7 +72,12 @@ def is_preemptible(labels: Mapping[str, str]) -> bool:
     return all(labels.get(key, "true").strip().lower() != "false" for key in PREEMPTIBLE)
 
 
-def user_of(labels: Mapping[str, str], annotations: Mapping[str, str], namespace: str) -> str:
-    """The owner of a job: an annotation or a label, ours first, else its namespace."""
+def user_said(labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
+    """The owner of a job or a pod by an annotation or a label, ours first; "" if none says so."""
     said = (annotations.get(key) or labels.get(key) for key in _OWNERS)
-    return next((name for name in said if name), namespace)
+    return next((name for name in said if name), "")
+
+
+def user_of(labels: Mapping[str, str], annotations: Mapping[str, str], namespace: str) -> str:
+    """The same for limits per user: its namespace if nothing says so."""
+    return user_said(labels, annotations) or namespace

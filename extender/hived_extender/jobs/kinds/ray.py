@@ -28,7 +28,7 @@ def roles_of(cluster: Part) -> list[Role]:
 
 def _read_cluster(switch: Switch, document: Document) -> Job:
     root = root_of(document)
-    state = JobState.LET_GO
+    state = JobState.RESUMED
     if switch.is_on(root):
         state = JobState.HELD if _is_quiet(root.part("status")) else JobState.LEAVING
     return job_of(root, roles_of(root.part("spec")), state, grows=True)  # by its autoscaler
@@ -62,7 +62,7 @@ def _job_state(is_suspended: bool, deployment: str, job: str) -> JobState:
     if deployment == "Failed":
         return JobState.FAILED
     if not is_suspended:
-        return JobState.LET_GO
+        return JobState.RESUMED
     return JobState.HELD if deployment.lower() in _QUIET else JobState.LEAVING
 
 
@@ -87,7 +87,7 @@ def _job_of_pod(labels: Mapping[str, str], owner: Owner) -> str:
 
 
 _JOB_SWITCH = Switch("rayjobs")
-RAY_CLUSTER = kind_with(Switch("rayclusters"), "ray.io", "RayCluster", ("v1",), _read_cluster)
+RAY_CLUSTER = replace(kind_with(Switch("rayclusters"), "ray.io", "RayCluster", ("v1",), _read_cluster), serves=True)
 RAY_JOB = replace(
     kind_with(_JOB_SWITCH, "ray.io", "RayJob", ("v1",), _read_job, {"Job": _job_of_pod, "RayCluster": _job_of_pod}),
     hold=_hold,

@@ -1,11 +1,11 @@
-"""The table of all kinds: a new kind is a file with a `Source`, and its line here.
+"""The table of all kinds: a new kind is a file with a `Source`, and its line here; README.md has the rest.
 
 Job objects: how they are read, suspended and resumed, and which of them a pod, or another job object, belongs to.
 Gangs: how pods of other schedulers and job controllers describe them, in one common description. A pod with our own
 annotation is not asked for one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -32,7 +32,7 @@ from hived_extender.jobs.kinds import (
     volcano,
     yunikorn,
 )
-from hived_extender.jobs.kinds.description import Description, Lookup, ObjectRef, merged
+from hived_extender.jobs.kinds.description import AND, Description, Lookup, ObjectRef, merged
 from hived_extender.jobs.kinds.jobset import Child
 from hived_extender.jobs.kinds.kind import JobOfPod, Kind, Patch, Source, Use, Write, merge, root_of
 from hived_extender.jobs.wire import Owner, Pod, PodSpec
@@ -72,6 +72,7 @@ _REFUSED = {
 }
 _MARKS = KEYS | _REFUSED.keys()
 _WAITING_S = {dialect.name: dialect.waiting_s for dialect in DIALECTS}
+_REFUSALS = {dialect.name: dialect.refusal for dialect in DIALECTS}
 
 
 # ---- gangs
@@ -118,6 +119,17 @@ def describe(pod: Pod, objects: Lookup) -> Description | None:
         raise UserError(why)
     result = None if result is None else replace(result, refused=None)
     return None if result is None else _completed(pod, result, [_WAITING_S.get(each.dialect) for each in said])
+
+
+def refusal_of(description: Description, pod: str, reason: str) -> str:
+    """The reason why a pod's gang waits, as the scheduler says it whose dialect describes the gang; the first of them.
+
+    As it is for a dialect that has no words for it, and for a pod without a gang.
+    """
+    tell = next(filter(None, (_REFUSALS.get(name) for name in description.dialect.split(AND))), None)
+    if description.gang is None or tell is None:
+        return reason
+    return tell(description.gang, pod, description.minimum or 1, reason)
 
 
 def objects_of(pod: Pod) -> frozenset[ObjectRef]:
@@ -182,6 +194,11 @@ def find_kind(api_version: object, kind: object) -> Kind | None:
     return _BY_VERSION.get((api_version, kind)) if isinstance(api_version, str) and isinstance(kind, str) else None
 
 
+def kind_called(group: str, kind: str) -> Kind | None:
+    """The kind of this group and name, as a `JobName` has them, None if it is not in the table."""
+    return next((each for each in KINDS if (each.group, each.kind) == (group, kind)), None)
+
+
 def kind_of(document: Document) -> Kind:
     """The kind of an object. Raises UserError if it is not in the table."""
     root = root_of(document)
@@ -200,11 +217,11 @@ def read(document: Document, made: Document | None = None, children: Iterable[Ch
     Jobs that a JobSet has made.
     """
     job = jobset.read_with(document, children) if children else kind_of(document).read(document)
-    job = replace(job, manager=managed_by(document))
+    job = replace(job, manager=managed_by(document), made_by=_controller_of(document))
     if job.roles_in is None or made is None:
         return job
     inner = kind_of(made).read(made)
-    return replace(job, roles=inner.roles, min_count=inner.min_count)
+    return replace(job, roles=inner.roles, min_count=inner.min_count, tally=inner.tally)
 
 
 def has_roles_elsewhere(job: JobName) -> bool:
@@ -298,6 +315,31 @@ def job_of_pod(labels: Mapping[str, str], owners: Iterable[Owner], namespace: st
     return None if own_kind is None else own_kind.name(namespace, owner.name)
 
 
+def shown_owner(labels: Mapping[str, str], owners: Sequence[Owner], namespace: str) -> JobName | None:
+    """The job of a pod for people, where hived does not follow the object that made it (rule 24.14).
+
+    That is what `hived submit` made it of, else the controller that owns it, or what that controller was made by. A
+    job of OpenPAI is called `USER~JOB`, as there, and what spark-submit made by the application's id.
+    """
+    owner = next((each for each in owners if each.controller), None)
+    if owner is None and all(labels.get(key) for key in marks.OPENPAI):
+        return JobName("", "OpenPAI", namespace, f"{labels[marks.USER_LABEL]}~{labels[marks.JOB_LABEL]}")
+    name = labels.get(marks.SUBMITTED, "")
+    if name and any((each.kind, each.name) == ("ConfigMap", marks.RECORD + name) for each in owners):
+        return JobName("", labels.get(marks.SUBMITTED_KIND, "Job"), namespace, name)
+    if owner is not None and (maker := others.maker_of(labels, owner)) is not None:
+        group, kind, made = maker
+        return JobName(group, kind, namespace, made)
+    if owner is None or owner.kind in _NO_JOBS:
+        application = labels.get(others.SPARK_SELECTOR, "")
+        return JobName("", "Spark", namespace, application) if application else None
+    return JobName(owner.api_version.rpartition("/")[0], owner.kind, namespace, owner.name)
+
+
+_NO_JOBS = ("Pod", "Node")
+"""Kinds that own pods without being jobs of several pods."""
+
+
 def names_another(job: Job) -> bool:
     """Do the labels of a Job's template name another job? Only the controller of that job may write them."""
     name = job.ref.job_name
@@ -321,14 +363,20 @@ def workload_of(annotations: Mapping[str, str], namespace: str) -> JobName | Non
     return JobName("kueue.x-k8s.io", WORKLOAD, namespace, parts[2]) if is_key else None
 
 
+def _controller_of(document: Document) -> JobName | None:
+    """The object whose controller made a job object, such as a CronJob; None without one."""
+    metadata = root_of(document).part("metadata")
+    for owner in metadata.parts("ownerReferences"):
+        if owner.flag("controller"):
+            group = owner.text("apiVersion").rpartition("/")[0]
+            return JobName(group, owner.text("kind"), metadata.text("namespace") or "default", owner.text("name"))
+    return None
+
+
 def managed_by(document: Document) -> JobName | None:
     """The job object whose controller made this one and suspends it (rule 24.3); None without one.
 
     Raises UserError if the owners cannot be read.
     """
-    metadata = root_of(document).part("metadata")
-    for owner in metadata.parts("ownerReferences"):
-        group, kind = owner.text("apiVersion").rpartition("/")[0], owner.text("kind")
-        if owner.flag("controller") and (group, kind) in _MANAGERS:
-            return JobName(group, kind, metadata.text("namespace") or "default", owner.text("name"))
-    return None
+    maker = _controller_of(document)
+    return maker if maker is not None and (maker.group, maker.kind) in _MANAGERS else None

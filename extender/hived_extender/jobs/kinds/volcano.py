@@ -15,7 +15,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from hived_extender.jobs.document import Part, count, name, one_of, whole
-from hived_extender.jobs.job import Document, Job, JobRef, JobState
+from hived_extender.jobs.job import Document, Job, JobRef, JobState, PodTally
 from hived_extender.jobs.kinds.description import (
     Description,
     GangKey,
@@ -221,7 +221,9 @@ def _read(document: Document) -> Job:
     tasks = {each.text("name") or f"default{index}": each for index, each in enumerate(spec.parts("tasks"))}
     phases = root.part("status").members("taskStatusCount")
     done = {name: each.part("phase").whole("Succeeded", 0) for name, each in phases.items()}
-    counts = left_of({name: each.whole("replicas", 1) for name, each in tasks.items()}, done)
+    failed = sum(each.part("phase").whole("Failed", 0) for each in phases.values())
+    wanted = {name: each.whole("replicas", 1) for name, each in tasks.items()}
+    counts = left_of(wanted, done)
     roles = [
         replace(role_of(each, name, counts[name]), least=min(each.whole("minAvailable", counts[name]), counts[name]))
         for name, each in tasks.items()
@@ -234,6 +236,7 @@ def _read(document: Document) -> Job:
         min_count=spec.whole("minAvailable", 0) or None,
         queue=spec.text("queue"),
         scheduler=spec.text("schedulerName") or SCHEDULER,
+        tally=PodTally(sum(wanted.values()), sum(done.values()), failed),
     )
 
 
@@ -244,7 +247,7 @@ def _state(root: Part) -> JobState:
         return _ENDS[phase]
     is_aborted = phase in ("Aborted", "Aborting")
     if not is_aborted and root.part("metadata").texts("annotations").get(HELD) != "true":
-        return JobState.LET_GO
+        return JobState.RESUMED
     pods = sum(status.whole(key, 0) for key in ("pending", "running", "terminating", "unknown"))
     return JobState.HELD if phase in _QUIET and not pods else JobState.LEAVING
 
@@ -298,5 +301,18 @@ def _job_of_pod(labels: Mapping[str, str], owner: Owner) -> str:
 VOLCANO_JOB = Kind(
     "batch.volcano.sh", "Job", "jobs", ("v1alpha1",), _read, _suspend, _resume, _hold, owners={"Job": _job_of_pod}
 )
-VOLCANO = Dialect("Volcano", _VOCABULARY, _describe, _KEYS, PODGROUPS)
+
+
+def _refusal(_gang: GangKey, _pod: str, minimum: int, reason: str) -> str:
+    return f"pod group is not ready, {minimum} minAvailable: {reason}"
+
+
+VOLCANO = Dialect(
+    "Volcano",
+    _VOCABULARY,
+    _describe,
+    _KEYS,
+    PODGROUPS,
+    refusal=_refusal,
+)
 SOURCE = Source(jobs=(VOLCANO_JOB,), dialects=(VOLCANO,))

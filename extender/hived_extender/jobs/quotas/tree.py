@@ -4,8 +4,8 @@ Which quota a job belongs to: by its labels, else by its namespace.
 
 An ElasticQuotaTree (`scheduling.sigs.k8s.io/v1beta1`) as a tree of quotas, and all rules that it has to keep.
 
-Every mistake is told at once, with its place in the object. Anybody who may write the object may have written it, so
-depth and number are bounded.
+Every mistake is told at once, with its place in the object. Its authors are not trusted, so depth and number are
+bounded.
 """
 
 import math
@@ -98,7 +98,7 @@ LABELS = ("quota.scheduling.alibabacloud.com/name", "quota.scheduling.koordinato
 """Labels of a job that name its quota, by its own name or its full one; the first that is there counts."""
 
 MOST_LEAVES_COMPARED = 200
-"""Leaves among which the one is looked for that was meant: jobs are read while turns wait, and anybody may misspell."""
+"""Leaves among which the one is looked for that was meant: jobs are read while turns wait, and authors misspell."""
 
 
 def quota_of(tree: QuotaTree, labels: Mapping[str, str], namespace: str) -> Quota | None:
@@ -151,7 +151,7 @@ ALIKE = 0.8
 """So much of the letters of two names are the same if one is the other misspelt."""
 
 MOST_COMPARED, MOST_RESOURCES = 200, 100
-"""Unknown words of a tree that are compared with others, and with how many: anybody may have written it."""
+"""Unknown words of a tree that are compared with others, and with how many: its author is not trusted."""
 
 DRAINS = ("wait", "preempt-newest", "preempt-least-work")
 
@@ -197,6 +197,8 @@ class _Reader:
                 self.note(f"{place}.max.{MAX_JOBS}", f"found {most_jobs:g}", "a whole number of jobs")
             most_jobs = None
         least.pop(MAX_JOBS, None)
+        if not parent:
+            least |= most
         node = _Node(Quota(name), place)
         self.nodes.append(node)
         children = self._children(value, place, name, depth, vc)
@@ -213,7 +215,6 @@ class _Reader:
             vc,
         )
         if not parent:
-            self._check_root(least, most, place)
             self.oversell = self._rate(attributes, place)
         return name
 
@@ -293,13 +294,6 @@ class _Reader:
         self.note(place, f"found {_shown(value)}", "an object")
         return {}
 
-    def _check_root(self, least: Amounts, most: Amounts, place: str) -> None:
-        for name in sorted(least.keys() | most.keys()):
-            is_known = not math.isnan(least.get(name, 0.0) + most.get(name, 0.0))
-            if is_known and least.get(name) != most.get(name):
-                found = f"min {name} is {_amount(least.get(name))} and max {_amount(most.get(name))}"
-                self.note(place, found, "the same in min and max of the root")
-
 
 def is_unlimited(resource: str, amount: float) -> bool:
     """Is this much of a resource no limit?"""
@@ -341,7 +335,7 @@ def misspelt_in(document: Object) -> list[str]:
     They break no rule, as Kube Queue ignores them too. Attributes and resources may be of other programs, so only near
     misses are named. Cost O(quotas x resources), and `MOST_COMPARED` comparisons.
     """
-    found: list[str] = []
+    found = _unequal_of_root(document["spec"]["root"])[:MOST_MISTAKES]
     near: dict[tuple[str, str], str] = {}  # by kind of word, and the word
     for place, kind, word, known in _unknown_words(document):
         if (kind, word) not in near and len(near) < MOST_COMPARED:
@@ -353,6 +347,17 @@ def misspelt_in(document: Object) -> list[str]:
         if len(found) == MOST_MISTAKES:
             break
     return found
+
+
+def _unequal_of_root(root: Object) -> list[str]:
+    """Each resource of which the root has another `min` than `max`. Kube Queue takes that too."""
+    least, most = root.get("min") or {}, root.get("max") or {}
+    return [
+        f"spec.root: min {name[:LONGEST_NAME]} is {least.get(name, 'absent')} and max {most.get(name, 'absent')}: "
+        f"{'the max counts for both' if name in most else 'without a max there is no limit'}; make them equal"
+        for name in dict.fromkeys((*most, *least))
+        if name != MAX_JOBS and quantity(least.get(name)) != quantity(most.get(name))
+    ]
 
 
 def _unknown_words(document: Object) -> Iterator[tuple[str, str, str, Collection[str]]]:

@@ -1,11 +1,9 @@
 """One gang: its pods and their common terms for its start; with growth, leaders and group names.
 
-`Growth`: an answer about a gang that is being created may wait, as a refused pod backs off for seconds. An answer waits
-at most `MOST_S`, as kube-scheduler asks about no other pod meanwhile, and the next one only `REST` times as long after.
-Leaders: some Jobs of a JobSet create their pods only when a leader has its node (exclusive placement). All leaders
-start first, if there is room for the whole gang, each standing for its followers; then the followers start.
-`GroupNames`: the core names a group `namespace:name`, so no tenant can take another's group. Groups started before this
-rule have the bare name until their last pod is gone.
+Answers wait while a gang is being created (rule 26.13), as a refused pod backs off for seconds, and kube-scheduler asks
+about no other pod meanwhile. Leaders start before their followers (rule 26.9). `GroupNames`: the core names a group
+`namespace:name`, so no tenant can take another's group. Groups from before this rule have the bare name until their
+last pod is gone.
 """
 
 import math
@@ -76,7 +74,7 @@ class Gang:
         return self._order
 
     def present(self) -> list[PodRecord]:
-        """Members that stay, in order: not being deleted, nor of an owner recreated since."""
+        """Members that stay (rule 26.1), in order."""
         if self._present is None:
             latest = self._latest_owners()
             self._present = [
@@ -101,7 +99,7 @@ class Gang:
         return {key: _latest(of_uid) for key, of_uid in youngest.items()}
 
     def terms(self) -> Terms:
-        """The terms of the pods that stay, or of the others if none do. Raises UserError if they disagree.
+        """The terms of the pods that stay, or of the others if none do. Raises UserError if they disagree (rule 26.1).
 
         Cost O(pods) after a change.
         """
@@ -187,7 +185,7 @@ class GrowingError(UnknownPodError):
 
 
 class Growth:
-    """Delays answers about gangs that are being created. Not thread-safe; `clock` gives seconds."""
+    """Delays answers about gangs that are being created (rule 26.13). Not thread-safe; `clock` gives seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -237,8 +235,9 @@ def has_only_led(members: Sequence[PodRecord], ended: Sequence[Ended]) -> bool:
 
 
 def followers_of(members: Sequence[PodRecord], minimum: int) -> dict[str, int]:
-    """The followers of each waiting leader, by its uid: pods missing for the minimum, shared evenly among Jobs without
-    any. Empty if leaders are missing too, or if pods are missing for another reason.
+    """The number of followers of each waiting leader, by its uid (rule 26.9).
+
+    Empty if leaders are missing too, or if pods are missing for another reason.
     """
     parts = [(record, part) for record in members if (part := part_of(record)) is not None]
     leaders = [(record, part) for record, part in parts if part.is_leader]

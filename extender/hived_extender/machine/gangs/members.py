@@ -159,10 +159,9 @@ class NamedGroups:
                 del self._pods[name]
 
     def missing(self, group: GroupSpec) -> str:
-        """The reason why an opportunistic group without cells waits for unborn pods, "" if all exist.
+        """The reason why an opportunistic group without cells waits for unborn pods (rule 26.14), "" if all exist.
 
-        The first pod takes cells for its whole group, so one pod could take a cluster for pods that never come. Pods of
-        another size than a slot, or with scheduling gates, do not count.
+        Pods of another size than a slot, or with scheduling gates, do not count.
         """
         wanted = _count(group)
         if wanted == 1:

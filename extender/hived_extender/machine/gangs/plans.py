@@ -1,12 +1,10 @@
 """Plans: the waiting pods of gangs that start together, or the reasons why they cannot.
 
-A plan follows from existing pods alone, in any order of arrival, so a restart finds the same. Any pods that meet the
-minimums may start: the largest set that fits, then the older pods. Pods without cells need room by Kubernetes' rules,
-such as CPU. Equal pods are interchangeable, so a set is a number for each kind. If everything fits, the oldest pods up
-to the minimum start together and the others follow one by one. If nothing fits, the gang waits, and makes room, for the
-smallest sufficient pods; it never runs if these never can.
-The search tries at most `MOST_TRIES` sets, first the smallest pods: the largest set if pods differ in size alone. Other
-tries look for older or larger ones, most of each kind first; the best set so far wins.
+A plan follows from existing pods alone, in any order of arrival, so a restart finds the same. Rule 26.4 says which set
+starts. Pods without cells need room by Kubernetes' rules, such as CPU. Equal pods are interchangeable, so a set is a
+number for each kind. A gang never runs if its smallest sufficient pods never can.
+The search tries the smallest pods first: the largest set if pods differ in size alone. Other tries look for older or
+larger ones, most of each kind first; the best set so far wins.
 """
 
 import re
@@ -72,9 +70,9 @@ class Choices(msgspec.Struct, frozen=True, eq=False):
         return self.least(sorted(self.ready, key=_size))
 
     def best(self, fits: Callable[[Members], bool], unlikely: Callable[[PodRecord], bool]) -> Members:
-        """The pods that start together, in order, by the search of the module.
+        """The pods that start together, in order (rule 26.4).
 
-        `fits` is true if there is room for pods; `unlikely` is true of pods without any known node, which come last.
+        `fits` is true if there is room for pods; `unlikely` is true of pods without any known node.
         """
         pool = [record for record in self.ready if not unlikely(record)]
         if not self.are_enough(pool):
@@ -228,7 +226,7 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Round(msgspec.Struct, frozen=True, eq=False):
-    """Pods that start together: `members` in order, including those without devices; `parts` of those with.
+    """Pods that start together (rule 26.3): `members` in order, including those without devices; `parts` of the others.
 
     `spare` has the uids of pods that the gang could do without.
     """
@@ -351,12 +349,12 @@ def _check_namespaces(gang: Gang, terms: Terms) -> None:
 
 
 def _led(gang: Gang) -> list[PodRecord]:
-    """The waiting pods that start with their leaders: all existing ones."""
+    """The waiting pods that start with their leaders (rule 26.9): all existing ones."""
     return [record for record in gang.present() if not record.state.is_placed]
 
 
 def _choices(gang: Gang, terms: Terms) -> tuple[Choices | None, str]:
-    """The waiting pods of which some must start together, None if each may start alone; or the missing pods as text."""
+    """The waiting pods of a round (rule 26.3), None if each may start alone; or the missing pods as text."""
     members = gang.present()
     ready = [record for record in members if is_ready(record)]
     if terms.is_missing:
@@ -472,7 +470,7 @@ def _check_policies(gang: Gang) -> None:
 
 
 def _parts(name: str, key: GangKey, members: Sequence[PodRecord], followers: Mapping[str, int]) -> list[Part]:
-    """One request for each kind of cells; kinds with the fewest possible cells come first.
+    """One request for each kind of cells, in order (rule 26.5).
 
     A leader is a kind of its own; `followers` has the number of pods it stands for besides itself, by its uid.
     """

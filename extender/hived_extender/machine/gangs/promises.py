@@ -1,7 +1,7 @@
-"""Places that an earlier leader decided for a gang, annotated on the pods that it had bound.
+"""Places that an earlier leader decided for a gang, annotated on the pods that it had bound (rule 26.10).
 
-They are read at all times, as another leader may come before all are used, and given when a term begins. A pod speaks
-for its own gang and those that start with it only. Not thread-safe.
+They are read at all times, as another leader may come before all are used, and given when a term begins. Not
+thread-safe.
 """
 
 import logging

@@ -1,9 +1,8 @@
 """Starts of gangs: the next step of a gang's pod, and all pods of a round at once.
 
-A round is asked of the core as one group. Once there is room, and kube-scheduler has found a node for each pod, the
-group is allocated and split in the same step. Each pod goes on as a group of its own: it may leave, be replaced or be
-joined without moving others. Until then only cells reserved by a preemption are held. Not thread-safe: the service
-calls it under its lock.
+A round is asked of the core as one group, then allocated and split in one step (rule 26.6). Each pod goes on as a group
+of its own: it may leave, be replaced or be joined without moving others. Not thread-safe: the service calls it under
+its lock.
 """
 
 import logging
@@ -198,7 +197,7 @@ class Rounds:
                 self._told[part.request.spec.group.name] = round_.key, part.request
 
     def start(self, core: Core, round_: Round, exact: PodRecord) -> bool:
-        """Allocate all parts, for which the core had room, and split them: each pod is Binding or cleared.
+        """Allocate all parts, for which the core had room, and split them (rule 26.6): each pod is Binding or cleared.
 
         False, and nothing changes, if the core answers otherwise now: it looks first at the nodes of its last search.
         """
@@ -228,7 +227,7 @@ class Rounds:
             self._alone[record.uid] = record
 
     def reconcile(self, core: Core, key: GangKey) -> list[PodRecord]:
-        """Cancel reservations of a round that is out of date after a change of its pods.
+        """Cancel reservations of a round that is out of date after a change of its pods (rule 26.6).
 
         Returns the pods with reserved cells that do not start alone any more.
         """
@@ -257,7 +256,7 @@ class Rounds:
         self._alone.clear()
 
     def annotations(self, record: PodRecord) -> dict[str, str]:
-        """The annotations of a pod being bound: its place, and unwritten places of its gang."""
+        """The annotations of a pod being bound: its place, and unwritten places of its gang (rule 26.10)."""
         place = bind_annotations(record.place.info) if record.place.info is not None else {}
         if not record.is_of_dialect:
             # The decision used the text of that time, which may have changed since.
@@ -274,7 +273,7 @@ class Rounds:
         return place | gang_annotations(record.request, str(record.gang or ""), peers)
 
     def _single(self, record: PodRecord) -> PodRequest | None:
-        """A pod's own request. A pod above its gang's minimum is elastic, and prefers its mates' neighbourhood."""
+        """A pod's own request; that of a surplus pod by rule 26.11."""
         if record.ask is None or not record.ask.leaf_cell_count:
             return None
         mate = self._gangs.mate_with_cells(record)

@@ -1,8 +1,7 @@
 """Affinity groups that have given back cells of missing pods: their former pods, and returning ones.
 
 The core's group then has fewer slots, or is a group of the last pod alone. Pods keep their author's text; only the bind
-info has the remaining slots. A later pod with the group's text takes a free slot if there is one, else it starts as a
-group of its own.
+info has the remaining slots. Rule 26.15 says which cells a later pod gets.
 """
 
 from collections import Counter

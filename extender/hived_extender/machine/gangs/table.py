@@ -1,9 +1,8 @@
 """All gangs: their pods, gangs that start together, and pods that cannot go on without others.
 
 Nothing is decided or held here. A plan is made on demand and cached until a pod changes. Some controllers, such as
-Volcano's and Kubeflow's training-operator, create no pods before their PodGroup has left Pending, so the pods'
-scheduler must let it in: hived if the owner's templates name it, else Volcano's. A PodGroup marked as held waits in a
-queue of hived. Not thread-safe.
+Volcano's and Kubeflow's training-operator, create no pods before their PodGroup has left Pending (rule 26.16). Not
+thread-safe.
 """
 
 from collections import Counter, defaultdict
@@ -124,11 +123,7 @@ class Gangs:
         return known
 
     def together(self, key: GangKey) -> tuple[GangKey, ...]:
-        """This gang and all that start with it, ascending.
-
-        In one namespace, either gang may say so. Across namespaces both must: no tenant may delay or evict another's
-        gangs.
-        """
+        """This gang and all that start with it (rule 26.2), ascending."""
         found, todo = {key}, [key]
         while todo:
             one = todo.pop()
@@ -155,10 +150,7 @@ class Gangs:
         return gang is not None and self._stands_without(gang, {record.uid})
 
     def leaving_with(self, victims: Iterable[PodRecord]) -> list[PodRecord]:
-        """These pods and all that cannot go on without them.
-
-        Below its minimum, a gang leaves whole, with the gangs that start together with it.
-        """
+        """These pods and all that cannot go on without them (rule 26.12)."""
         leaving = {record.uid: record for record in victims}
         for key in dict.fromkeys(gang.key for gang in map(self._gang_of, leaving.values()) if gang is not None):
             together = [self._gangs[other] for other in self.together(key) if other in self._gangs]
@@ -228,10 +220,9 @@ PENDING = (None, "", "Pending")
 
 
 def waits_for_us(kube: KubeClient, serves: Callable[[str], bool], group: Object) -> bool:
-    """True if hived must let in this Volcano PodGroup, which has no pods. Raises KubeError.
+    """True if hived must let in this Volcano PodGroup, which has no pods (rule 26.16). Raises KubeError.
 
-    An owner that hived may not read decides nothing; then hived lets it in only if the API server has no Volcano
-    queues.
+    A PodGroup marked as held waits in a queue of hived.
     """
     owner = _owner(group)
     if (group["metadata"].get("annotations") or {}).get(marks.HELD) == "true":

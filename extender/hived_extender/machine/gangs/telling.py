@@ -1,7 +1,7 @@
 """Tells the core which groups go on together, before it chooses victims (rule 8.14).
 
-To the core each gang pod is a group of its own. It is told the same as `Gangs.leaving_with` says, before its next
-question, so that many changes of a gang cost one message. Not thread-safe.
+To the core each gang pod is a group of its own. It is told the limits of rule 26.12 before its next question, so that
+many changes of a gang cost one message. Not thread-safe.
 """
 
 from collections.abc import Iterable

@@ -29,7 +29,7 @@ colons, so that it can be a label's value as well.
 
 FENCING_THREADS = 16
 BIND_TRIES = 5
-"""Versions of a pod that are tried: somebody else may write to it at the same moment."""
+"""Versions of a pod that are tried: another client may write to it at the same moment."""
 
 
 def read(kube: KubeClient, pod: PodName) -> Pod:

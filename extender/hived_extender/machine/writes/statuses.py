@@ -85,12 +85,29 @@ def _volcano(state: GangState, minimum: int, old: Object, now: str) -> dict[str,
         return {"phase": "Completed", **_counts(state)}
     phase = "Running" if has_minimum else "Unknown" if state.scheduled else "Inqueue"
     if has_minimum:
-        said = _condition("Scheduled", "True", "Scheduled", f"{state.scheduled} pods have a node")
+        reason = "tasks in gang are ready to be scheduled"
+        said = _condition("Scheduled", "True", reason, f"{state.scheduled} pods have a node")
     else:
         reason = "NotEnoughTasks" if state.pod_count < minimum else "NotEnoughResources"
-        said = _condition("Unschedulable", "True", reason, state.obstacle or _waiting(state, minimum))
+        said = _condition("Unschedulable", "True", reason, _volcano_wait(state, minimum))
     conditions = _merged(old, said, {"transitionID": str(uuid.uuid4())}, now, takes_place_of="Unschedulable Scheduled")
     return {"phase": phase, **_counts(state), "conditions": conditions}
+
+
+def _volcano_wait(state: GangState, minimum: int) -> str:
+    """Why a gang waits: how many tasks it lacks, in Volcano's words, then our own."""
+    counts = {
+        "Pending": state.pod_count - state.scheduled - state.succeeded - state.failed,
+        "Running": state.running,
+        "Bound": state.scheduled - state.running,
+        "Succeeded": state.succeeded,
+        "Failed": state.failed,
+    }
+    listed = ", ".join(f"{count} {phase}" for phase, count in counts.items() if count > 0)
+    lacks = minimum - state.scheduled - state.succeeded
+    told = f"{lacks}/{state.pod_count} tasks in gang unschedulable: pod group is not ready"
+    said = state.obstacle or _waiting(state, minimum)
+    return f"{', '.join(filter(None, (told, listed)))}, {minimum} minAvailable; {said}"
 
 
 def _native_formerly(state: GangState, minimum: int, old: Object, now: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from hived.values.errors import HivedError, InvariantError, UserError
 from hived_extender.jobs.bind_info import Prover
+from hived_extender.jobs.kinds.kind import Verb
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.kube.clocks import timestamp
@@ -19,6 +20,8 @@ from hived_extender.machine.effects import (
     AnnotatePod,
     Announce,
     BindPod,
+    CallJob,
+    Errand,
     EvictPod,
     KeepChanged,
     ReadPod,
@@ -194,12 +197,16 @@ class Writer:
     def _call(self, effect: Write, may_write: Callable[[], bool]) -> Any:
         if isinstance(effect, ReadPod):
             return binding.read(self._kube, effect.pod)
+        if isinstance(effect, Errand):
+            return effect.run(may_write)
         if not may_write():
             raise UserError("this replica does not lead any more", code=503)
         if isinstance(effect, TouchPod):
             binding.touch(self._kube, effect.pod)
         elif isinstance(effect, AnnotatePod):
             binding.annotate(self._kube, self._prover, effect)
+        elif isinstance(effect, CallJob):
+            self._call_job(effect, may_write)
         elif isinstance(effect, EvictPod):
             call = self._kube.delete_pod if effect.by_force else self._kube.evict_pod
             own = {} if effect.grace_s is None else {"grace_period_s": effect.grace_s}
@@ -207,6 +214,26 @@ class Writer:
         elif isinstance(effect, KeepChanged) and self._secret is not None:
             self._secret.keep(effect.changed)
         return None
+
+    def _call_job(self, effect: CallJob, may_write: Callable[[], bool]) -> None:
+        """Make all calls on a job. Raises KubeError, and UserError (503) between two of them if the term has ended."""
+        for each in effect.calls:
+            if not may_write():
+                raise UserError("this replica does not lead any more", code=503)
+            try:
+                match each.verb:
+                    case Verb.PATCH:
+                        self._kube.patch(each.path, each.body)
+                    case Verb.PATCH_LISTS:
+                        self._kube.patch_lists(each.path, each.body)
+                    case Verb.CREATE:
+                        self._kube.create(each.path, each.body)
+                    case Verb.DELETE:
+                        self._kube.delete(each.path, uid=each.uid)
+            except KubeError as error:
+                is_done = each.verb is Verb.CREATE and error.reason == "AlreadyExists"
+                if not is_done and not (each.may_be_missing and error.is_not_found):
+                    raise
 
     def _bind(self, effect: BindPod, may_write: Callable[[], bool]) -> Wrote:
         versions = [effect.version]
@@ -224,7 +251,9 @@ class Writer:
 
     def _complain(self, effect: Write, error: KubeError) -> None:
         """Log an error that the machine does not handle."""
-        if isinstance(effect, TouchPod):
+        if isinstance(effect, CallJob):
+            log.warning("a job is not written", extra={"fields": {"job": str(effect.job), "reason": str(error)}})
+        elif isinstance(effect, TouchPod):
             log.warning("retry not asked", extra={"fields": {"pod": effect.pod.key, "reason": str(error)}})
         elif isinstance(effect, AnnotatePod) and not (error.is_conflict or error.is_not_found):
             fields = {"pod": effect.pod.key, "reason": str(error)}

@@ -111,7 +111,7 @@ RULES: tuple[Rule, ...] = (_annotations, _label, _device_requests, _node_name, _
 
 
 def check_pod(old: Body | None, new: Body) -> None:
-    """Raise ApiError (403) unless everybody may store `new` in place of `old`, which is None for a new pod."""
+    """Raise ApiError (403) unless every user may store `new` in place of `old`, which is None for a new pod."""
     write = Write(old, new)
     for rule in RULES:
         if reason := rule(write):
@@ -119,7 +119,7 @@ def check_pod(old: Body | None, new: Body) -> None:
 
 
 def check_binding(name: str, binding: Body) -> None:
-    """Raise ApiError (403) unless everybody may hand over to a pod what the metadata of `binding` has."""
+    """Raise ApiError (403) unless every user may hand over to a pod what the metadata of `binding` has."""
     given = {**_metadata(binding, "annotations"), **_metadata(binding, "labels")}
     if written := [key for key in given if key.startswith(PREFIX)]:
         raise _refusal(

@@ -24,12 +24,22 @@ class Cause:
     reason: str = "FieldValueInvalid"
 
 
-class ApiError(UserError):
-    """A request that cannot be served; `status()` is the body of the answer and `code` its HTTP status."""
+_REASONS = {
+    400: "BadRequest", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed", 406: "NotAcceptable",
+    409: "Conflict", 410: "Expired", 413: "RequestEntityTooLarge", 415: "UnsupportedMediaType", 422: "Invalid",
+    500: "InternalError",
+}  # fmt: skip
 
-    def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None) -> None:
+
+class ApiError(UserError):
+    """A request that cannot be served; `status()` is the body of the answer and `code` its HTTP status.
+
+    The reason is the usual one of the code unless another is given.
+    """
+
+    def __init__(self, code: int, message: str, details: Mapping[str, Any] | None = None, reason: str = "") -> None:
         super().__init__(message, code)
-        self.reason = reason
+        self.reason = reason or _REASONS[code]
         self.details = details
 
     def status(self) -> dict[str, Any]:
@@ -57,59 +67,18 @@ def success(**details: str) -> dict[str, Any]:
 
 def bad_request(message: str) -> ApiError:
     """The request cannot be understood."""
-    return ApiError(400, "BadRequest", message)
+    return ApiError(400, message)
 
 
 def forbidden(what: str, name: str, why: str) -> ApiError:
     """The request is understood, and refused on principle."""
-    return ApiError(403, "Forbidden", f'{what} "{name}" is forbidden: {why}', {"name": name, "kind": what})
-
-
-def not_found(what: str, name: str) -> ApiError:
-    """There is no such object."""
-    return ApiError(404, "NotFound", f'{what} "{name}" not found', {"name": name, "kind": what})
-
-
-def unknown_path() -> ApiError:
-    """There is no such path."""
-    return ApiError(404, "NotFound", "the server could not find the requested resource")
-
-
-def method_not_allowed(method: str) -> ApiError:
-    """The path exists, the verb does not."""
-    message = f"the server does not allow the method {method} on the requested resource"
-    return ApiError(405, "MethodNotAllowed", message)
-
-
-def not_acceptable(offered: str) -> ApiError:
-    """None of the formats that the client accepts is served."""
-    return ApiError(406, "NotAcceptable", f"only the following media types are offered: {offered}")
-
-
-def already_exists(what: str, name: str) -> ApiError:
-    """An object of that name exists."""
-    return ApiError(409, "AlreadyExists", f'{what} "{name}" already exists', {"name": name, "kind": what})
+    return ApiError(403, f'{what} "{name}" is forbidden: {why}', {"name": name, "kind": what})
 
 
 def conflict(what: str, name: str, why: str) -> ApiError:
     """The object is not in the state that the request takes for granted."""
     message = f'Operation cannot be fulfilled on {what} "{name}": {why}'
-    return ApiError(409, "Conflict", message, {"name": name, "kind": what})
-
-
-def expired(message: str) -> ApiError:
-    """The version that the request builds on is no longer known."""
-    return ApiError(410, "Expired", message)
-
-
-def too_large(limit: int) -> ApiError:
-    """The body is longer than is read."""
-    return ApiError(413, "RequestEntityTooLarge", f"limit is {limit} bytes")
-
-
-def unsupported_media_type(message: str) -> ApiError:
-    """The body is in a format that is not read."""
-    return ApiError(415, "UnsupportedMediaType", message)
+    return ApiError(409, message, {"name": name, "kind": what})
 
 
 def invalid(kind: str, name: str, causes: Iterable[Cause], group: str = "") -> ApiError:
@@ -126,7 +95,7 @@ def invalid(kind: str, name: str, causes: Iterable[Cause], group: str = "") -> A
         "causes": [{"reason": cause.reason, "message": cause.message, "field": cause.field} for cause in causes],
     }
     what = f"{kind}.{group}" if group else kind
-    return ApiError(422, "Invalid", f'{what} "{name}" is invalid: {listed}', details)
+    return ApiError(422, f'{what} "{name}" is invalid: {listed}', details)
 
 
 Body = dict[str, Any]
@@ -235,7 +204,7 @@ def decode_protobuf(body: bytes) -> Body:
     type_meta = envelope.get("typeMeta", {})
     kind = type_meta.get("kind", "")
     if kind not in _TOP_LEVEL:
-        raise unsupported_media_type(f"{kind!r} objects are read as JSON only, not as {MEDIA_TYPE}")
+        raise ApiError(415, f"{kind!r} objects are read as JSON only, not as {MEDIA_TYPE}")
     return {**type_meta, **_message(kind, envelope.get("raw", b""))}
 
 
@@ -244,7 +213,7 @@ def _message(name: str, data: bytes) -> Body:
     for number, wire_type, value in _fields(data):
         field = _MESSAGES[name].get(number)
         if field is None or (wire_type == _VARINT) != (field.kind in ("number", "flag")):
-            raise unsupported_media_type(f"field {number} of {name} cannot be read from {MEDIA_TYPE}, send JSON")
+            raise ApiError(415, f"field {number} of {name} cannot be read from {MEDIA_TYPE}, send JSON")
         if field.kind.startswith("map-of-"):
             key, entry = _map_entry(value, field.kind.removeprefix("map-of-"))
             found.setdefault(field.name, {})[key] = entry

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from hived_lab.embedded.apiserver.bodies import ApiError, Body, bad_request, unsupported_media_type
+from hived_lab.embedded.apiserver.bodies import ApiError, Body, bad_request
 
 MAX_OPERATIONS = 10_000
 
@@ -53,7 +53,7 @@ def patch_of_type(content_type: str) -> Callable[[Body, Any], Any]:
     if content_type not in merges:
         offered = ", ".join(merges)
         hint = "; server-side apply is not served, use client-side apply" if "apply-patch" in content_type else ""
-        raise unsupported_media_type(f"the patch type {content_type!r} is not one of {offered}{hint}")
+        raise ApiError(415, f"the patch type {content_type!r} is not one of {offered}{hint}")
     return merges[content_type]
 
 
@@ -243,4 +243,4 @@ def _index(items: list[Any], part: str, last: int) -> int:
 
 
 def _unfit(message: str) -> ApiError:
-    return ApiError(422, "Invalid", f"the server rejected our request due to an error in our request: {message}")
+    return ApiError(422, f"the server rejected our request due to an error in our request: {message}")

@@ -1,7 +1,7 @@
 """Operations on objects: what happens between a well-formed request and the store.
 
 Everything is checked before anything is changed; a refused operation raises ApiError and leaves the store as it was.
-The nodes and controllers of the embedded cluster use these operations directly, everybody else through `rest`.
+The nodes and controllers of the embedded cluster use these operations directly, all others through `rest`.
 """
 
 import asyncio
@@ -76,7 +76,8 @@ class Registry:
         """Return the object at `key`; ApiError (404) if there is none."""
         revision = self.collection(resource).revisions.get(key)
         if revision is None:
-            raise bodies.not_found(resource.label, key.name)
+            details = {"name": key.name, "kind": resource.label}
+            raise ApiError(404, f'{resource.label} "{key.name}" not found', details)
         return revision
 
     def create(self, resource: ResourceType, body: Body, dry_run: bool = False, *, check: Check = allow) -> Revision:
@@ -108,7 +109,8 @@ class Registry:
         revision = self._checked(resource, key, resource.strategy.admit(resource.strategy.default(typed), self))
         check(None, revision.body)
         if key in self.collection(resource).revisions:
-            raise bodies.already_exists(resource.label, name)
+            details = {"name": name, "kind": resource.label}
+            raise ApiError(409, f'{resource.label} "{name}" already exists', details, "AlreadyExists")
         if not dry_run:
             self.store.put(self.collection(resource), revision)
         return revision

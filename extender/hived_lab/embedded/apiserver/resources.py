@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from hived_extender.api.inspection import duration, parse_time
+from hived_extender.jobs.kinds.kubeflow import REPLICA_SPECS
 from hived_lab.embedded.apiserver import models
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import (
@@ -220,6 +221,18 @@ VOLCANO_POD_GROUP = _table(
 )
 
 
+JOB_STATE = _table(_NAME, ("State", lambda one: (one.status.get("conditions") or [{}])[-1].get("type")), _AGE)
+ELASTIC_JOB = _table(_NAME, ("Phase", lambda one: one.status.get("phase")), _AGE)
+VOLCANO_JOB = _table(
+    _NAME,
+    ("Status", lambda one: one.status.get("state", {}).get("phase")),
+    ("minAvailable:integer", lambda one: one.spec.get("minAvailable")),
+    ("Runnings:integer", lambda one: one.status.get("running")),
+    _AGE,
+    wide=(("Queue", lambda one: one.spec.get("queue")),),
+)
+
+
 VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
 
@@ -358,10 +371,11 @@ def _object(
     return ResourceType(group, version, plural, kind, view, StatusStrategy(), printer, subresources=below, **more)
 
 
+VOLCANO_POD_GROUPS = _object("scheduling.volcano.sh", "v1beta1", "PodGroup", models.PodGroup, VOLCANO_POD_GROUP)
 GANG_OBJECTS = (
     _object("scheduling.x-k8s.io", "v1alpha1", "PodGroup", models.PodGroup, POD_GROUP),
     _object("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", models.PodGroup, POD_GROUP),
-    _object("scheduling.volcano.sh", "v1beta1", "PodGroup", models.PodGroup, VOLCANO_POD_GROUP),
+    VOLCANO_POD_GROUPS,
     _object("scheduling.k8s.io", "v1alpha2", "PodGroup"),
     _object("scheduling.k8s.io", "v1alpha1", "Workload"),
 )
@@ -369,13 +383,31 @@ JOBS = ResourceType(
     "batch", "v1", "jobs", "Job", models.Job, JobStrategy(), PLAIN, subresources=(_status("Job", "batch"),)
 )
 JOB_SETS = _object("jobset.x-k8s.io", "v1alpha2", "JobSet", models.JobSet)
+RAY_CLUSTERS = _object("ray.io", "v1", "RayCluster")
 JOB_OBJECTS = (
     JOBS,
     JOB_SETS,
-    _object("kubeflow.org", "v1", "PyTorchJob"),
-    _object("kubeflow.org", "v1", "TFJob"),
-    _object("kubeflow.org", "v1", "MPIJob"),
+    *(_object("kubeflow.org", "v1", kind, printer=JOB_STATE) for kind in REPLICA_SPECS),
+    _object("kubeflow.org", "v2beta1", "MPIJob", printer=JOB_STATE),
+    _object("trainer.kubeflow.org", "v1alpha1", "TrainJob"),
+    _object("elastic.iml.github.io", "v1alpha1", "ElasticJob", printer=ELASTIC_JOB),
+    _object("batch.volcano.sh", "v1alpha1", "Job", printer=VOLCANO_JOB, short_names=("vcjob", "vj")),
+    _object("ray.io", "v1", "RayJob"),
+    RAY_CLUSTERS,
 )
+REPLICA_SETS = _object("apps", "v1", "ReplicaSet", short_names=("rs",))
+CRON_JOBS = _object("batch", "v1", "CronJob", short_names=("cj",))
+POD_SETS = (
+    _object("apps", "v1", "Deployment", short_names=("deploy",)),
+    REPLICA_SETS,
+    _object("apps", "v1", "StatefulSet", short_names=("sts",)),
+    _object("ray.io", "v1", "RayService"),
+    CRON_JOBS,
+    _object("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", short_names=("lws",)),
+)
+"""Kinds of others whose controllers keep pods, or objects that have pods."""
+
+VOLCANO_COMMANDS = _object("bus.volcano.sh", "v1alpha1", "Command")
 QUOTA_TREES = _object("scheduling.sigs.k8s.io", "v1beta1", "ElasticQuotaTree", short_names=("eqtree",))
 QUEUE_UNITS = _object("scheduling.x-k8s.io", "v1alpha1", "QueueUnit", printer=QUEUE_UNIT, short_names=("qu", "qus"))
 QUEUE_OBJECTS = (QUOTA_TREES, _object("scheduling.x-k8s.io", "v1alpha1", "Queue", printer=QUEUE), QUEUE_UNITS)
@@ -387,7 +419,7 @@ KUEUE_OBJECTS = (
 )
 RESOURCES = (
     NAMESPACES, NODES, PODS, CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES, PRIORITY_CLASSES, *GANG_OBJECTS, *JOB_OBJECTS,
-    *QUEUE_OBJECTS, *KUEUE_OBJECTS,
+    *POD_SETS, VOLCANO_COMMANDS, *QUEUE_OBJECTS, *KUEUE_OBJECTS,
 )  # fmt: skip
 # Exists for discovery alone: kubectl evicts only where it finds this group.
 EVICTION_GROUP_VERSION = ("policy", "v1")

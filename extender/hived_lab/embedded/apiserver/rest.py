@@ -16,6 +16,8 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
+from hived.values.errors import UserError
+from hived_config.selectors import matches, read_selector
 from hived_extender.jobs.admission import Admission
 from hived_lab.embedded.apiserver import bodies, kinds, models, resources
 from hived_lab.embedded.apiserver.admission import admitted, check_binding, check_pod
@@ -41,27 +43,22 @@ _JSON_TYPES = (JSON, "application/*", "*/*")
 _PROPAGATION_POLICIES = ("", "Background", "Foreground", "Orphan")
 _INTERACTIVE = ("attach", "exec", "portforward", "proxy")
 _DEFAULT_WATCH_S = 1800
+_UNKNOWN_PATH = "the server could not find the requested resource"
+_NOT_ALLOWED = "the server does not allow the method {} on the requested resource"
 
 Predicate = Callable[[Mapping[str, str]], bool]
 
-_QUALIFIED = r"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
-_VALUE = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?"
-_SET_TERM = re.compile(rf"(?P<key>{_QUALIFIED})\s+(?P<verb>in|notin)\s*\((?P<values>[^()]*)\)")
-_EQUALITY_TERM = re.compile(rf"(?P<key>{_QUALIFIED})\s*(?P<sign>==|=|!=)\s*(?P<value>(?:{_VALUE})?)")
-_ORDER_TERM = re.compile(rf"(?P<key>{_QUALIFIED})\s*(?P<sign>[<>])\s*(?P<value>-?\d{{1,18}})")
-_EXISTS_TERM = re.compile(rf"(?P<not>!?)\s*(?P<key>{_QUALIFIED})")
 _FIELD_TERM = re.compile(r"(?P<path>[A-Za-z0-9_./-]+)(?P<sign>==|=|!=)(?P<value>(?:[^\\,=]|\\[\\,=])*)")
-_TERM_COMMA = re.compile(r",(?![^(]*\))")
 _FIELD_COMMA = re.compile(r"(?<!\\)(?:\\\\)*,")
 
 
 def parse_labels(text: str) -> Predicate | None:
-    """Return what `text` demands of a label map, None if nothing; ApiError (400) if it cannot be parsed.
-
-    The grammar is `a=b,c!=d,e in (x,y),f notin (z),g,!h,i>3`.
-    """
-    terms = [_label_term(term.strip(), text) for term in _TERM_COMMA.split(text)] if text.strip() else []
-    return (lambda labels: all(term(labels) for term in terms)) if terms else None
+    """Return what `text` demands of a label map, None if nothing; ApiError (400) if it cannot be parsed."""
+    try:
+        selector = read_selector(text)
+    except UserError as error:
+        raise bad_request(f"unable to parse label selector {text!r}: {error.message}") from None
+    return partial(matches, selector) if selector else None
 
 
 def parse_fields(text: str, allowed: frozenset[str]) -> Predicate | None:
@@ -73,29 +70,6 @@ def parse_fields(text: str, allowed: frozenset[str]) -> Predicate | None:
     commas = [0, *(comma.end() for comma in _FIELD_COMMA.finditer(text)), len(text) + 1] if text.strip() else []
     terms = [_field_term(text[start : end - 1].strip(), text, allowed) for start, end in pairwise(commas)]
     return (lambda fields: all(term(fields) for term in terms)) if terms else None
-
-
-def _label_term(term: str, text: str) -> Predicate:
-    if match := _SET_TERM.fullmatch(term):
-        key, is_wanted = match["key"], match["verb"] == "in"
-        values = frozenset(value.strip() for value in match["values"].split(","))
-        return lambda labels: (labels.get(key) in values) == is_wanted
-    if match := _EQUALITY_TERM.fullmatch(term):
-        key, value, is_wanted = match["key"], match["value"], match["sign"] != "!="
-        return lambda labels: (labels.get(key) == value) == is_wanted
-    if match := _ORDER_TERM.fullmatch(term):
-        return partial(_is_beyond, match["key"], match["sign"], int(match["value"]))
-    if match := _EXISTS_TERM.fullmatch(term):
-        key, is_wanted = match["key"], not match["not"]
-        return lambda labels: (key in labels) == is_wanted
-    raise bad_request(f"unable to parse label selector {text!r}")
-
-
-def _is_beyond(key: str, sign: str, bound: int, labels: Mapping[str, str]) -> bool:
-    value = labels.get(key, "")
-    if not re.fullmatch(r"-?\d{1,18}", value, re.ASCII):
-        return False
-    return int(value) > bound if sign == ">" else int(value) < bound
 
 
 def _field_term(term: str, text: str, allowed: frozenset[str]) -> Predicate:
@@ -152,7 +126,7 @@ class Request:
                 return False
             if (asked["as"], asked.get("g"), asked.get("v")) == ("Table", "meta.k8s.io", "v1"):
                 return True
-        raise bodies.not_acceptable(f"{JSON}, {TABLE}")
+        raise ApiError(406, f"only the following media types are offered: {JSON}, {TABLE}")
 
     def text(self, name: str) -> str:
         """Return a parameter as text, empty if it is not given."""
@@ -230,7 +204,7 @@ def read_body(request: Request) -> Body:
     if request.content_type == bodies.MEDIA_TYPE:
         return read_object(bodies.decode_protobuf(request.body))
     if request.content_type != JSON:
-        raise bodies.unsupported_media_type(f"the body must be {JSON}, not {request.content_type!r}")
+        raise ApiError(415, f"the body must be {JSON}, not {request.content_type!r}")
     return read_object(decode(request.body))
 
 
@@ -382,7 +356,7 @@ class Rest:
         self._registry = registry
         self._bookmark_interval_s = bookmark_interval_s
         self._admission = admission
-        self._hived_header = f"Bearer {hived_token}".encode() if hived_token else b""
+        self._hived_token = hived_token.encode()
         self._is_stopping = False
 
     def stop(self) -> None:
@@ -410,9 +384,9 @@ class Rest:
             return self._object(request, target) if target.name else self._collection(request, target)
         found = resources.document(request.parts)
         if found is None:
-            raise bodies.unknown_path()
+            raise ApiError(404, _UNKNOWN_PATH)
         if request.method != "GET":
-            raise bodies.method_not_allowed(request.method)
+            raise ApiError(405, _NOT_ALLOWED.format(request.method))
         return _text(found) if isinstance(found, str) else Response(200, encode(found))
 
     def _collection(self, request: Request, target: Target) -> Response | Watch:
@@ -422,14 +396,14 @@ class Rest:
             return self._create(request, target)
         if target.namespace is not None and request.method == "DELETE":
             return self._delete_collection(request, target)
-        raise bodies.method_not_allowed(request.method)
+        raise ApiError(405, _NOT_ALLOWED.format(request.method))
 
     def _object(self, request: Request, target: Target) -> Response:
         resource, key, below = target.resource, Key(target.namespace or "", target.name), target.subresource
         if resource is PODS and below in _INTERACTIVE:
             raise bad_request(f"{below}: the embedded cluster runs no processes")
         if below not in {"", *(one.name for one in resource.subresources)}:
-            raise bodies.unknown_path()
+            raise ApiError(404, _UNKNOWN_PATH)
         match request.method, below:
             case "GET", "" | "status":
                 return self._answer(request, resource, self._registry.get(resource, key))
@@ -446,7 +420,7 @@ class Rest:
                 return self._evict(request, key)
             case "GET", "log":
                 return _text(kinds.logs(self._registry.get(PODS, key).view))
-        raise bodies.method_not_allowed(request.method)
+        raise ApiError(405, _NOT_ALLOWED.format(request.method))
 
     # -- lists and watches -----------------------------------------------------------------------
 
@@ -484,7 +458,7 @@ class Rest:
 
     def _require_known(self, collection: Collection, version: int) -> None:
         if version > self._registry.store.version:
-            raise bodies.expired(f"resource version {version} is not of this server: it has been restarted since")
+            raise ApiError(410, f"resource version {version} is not of this server: it has been restarted since")
         collection.changes_since(version)
 
     def _filter(self, request: Request, target: Target) -> Filter:
@@ -578,8 +552,9 @@ class Rest:
 
     def _is_of_hived(self, request: Request) -> bool:
         """True if the request may write what only hived writes."""
-        given = request.headers.get("authorization", "").encode()
-        return not self._hived_header or compare_digest(given, self._hived_header)
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        is_hiveds = scheme.lower() == "bearer" and compare_digest(token.encode(), self._hived_token)
+        return is_hiveds or not self._hived_token
 
     def _delete(self, request: Request, resource: ResourceType, key: Key) -> Response:
         options = read_delete_options(request)

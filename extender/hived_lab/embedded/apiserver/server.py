@@ -64,7 +64,7 @@ class Application:
             return self._rest.handle(request)
         except Exception:
             log.exception("the API server failed on %s %s", request.method, request.path)
-            failure = ApiError(500, "InternalError", "internal error, see the server's log")
+            failure = ApiError(500, "internal error, see the server's log")
             return Response(500, encode(failure.status()))
 
 
@@ -78,7 +78,7 @@ async def _body(receive: Receive) -> bytes:
     try:
         return await read_body(receive, MAX_BODY_BYTES)
     except TooLargeError:
-        raise bodies.too_large(MAX_BODY_BYTES) from None
+        raise ApiError(413, f"limit is {MAX_BODY_BYTES} bytes") from None
 
 
 async def _send_response(send: Send, response: Response) -> None:
@@ -138,9 +138,9 @@ class ApiServer:
     ----------
     port : 0 chooses a free one
     history_limit : changes remembered per resource; a watch from before them is answered with 410
-    event_ttl_s : seconds after which an event that nobody touched is removed
+    event_ttl_s : seconds after which an unchanged event is removed
     admission : changes pods and jobs that are created, and judges quota trees; by default none
-    hived_token : who bears it may write what only hived writes onto pods; by default everybody may
+    hived_token : who bears it may write what only hived writes onto pods; by default every user may
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from hived_lab.embedded.apiserver.bodies import ApiError, Body, encode, expired
+from hived_lab.embedded.apiserver.bodies import ApiError, Body, encode
 from hived_lab.embedded.apiserver.models import View
 
 DEFAULT_HISTORY_LIMIT = 2_000
@@ -137,7 +137,7 @@ class Collection:
 
     def _require(self, version: int) -> None:
         if version < self.compacted:
-            raise expired(f"too old resource version: {version} ({self.compacted})")
+            raise ApiError(410, f"too old resource version: {version} ({self.compacted})")
 
 
 class Store:

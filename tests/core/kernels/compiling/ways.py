@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from hived.kernels.jit import EXCHANGEABLE, kernels_in_use
 from hived_config.loader import load_cluster
-from hived_extender.recording.operations import read_scenario
-from hived_extender.recording.replay import CoreScheduler, Replay, StateDetail, encode_record
+from hived_extender.machine.recording.operations import read_scenario
+from hived_extender.machine.recording.replay import CoreScheduler, Replay, StateDetail, encode_record
 from hived_extender.warm import compile_kernels
 from tests.places import ROOT
 from tests.property.soak import make_run

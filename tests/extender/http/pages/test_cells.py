@@ -43,20 +43,20 @@ def looks(small: SmallCluster) -> list[tuple[Use, str, bool]]:
     ]
 
 
-def test_an_idle_cluster_is_free() -> None:
-    assert looks(SmallCluster()) == [(Use.FREE, "", False)] * 16
-
-
-def test_a_guaranteed_job_uses_cells_in_the_name_of_its_virtual_cluster() -> None:
+@pytest.mark.parametrize(
+    ("specs", "expected"),
+    [
+        ([], [(Use.FREE, "", False)] * 16),
+        ([spec_text(leaf_cells=2)], [(Use.USED, "a", False)] * 2 + [(Use.FREE, "", False)] * 14),
+        ([spec_text(vc="b", leaf_cells=4, priority=-1)], [(Use.LENT, "b", False)] * 4 + [(Use.FREE, "", False)] * 12),
+    ],
+    ids=["idle", "guaranteed", "opportunistic"],
+)
+def test_cells_show_their_use_and_their_user(specs: list[str], expected: list[tuple[Use, str, bool]]) -> None:
     small = SmallCluster()
-    small.place("p", spec_text(leaf_cells=2))
-    assert looks(small) == [(Use.USED, "a", False)] * 2 + [(Use.FREE, "", False)] * 14
-
-
-def test_an_opportunistic_job_is_lent_its_cells() -> None:
-    small = SmallCluster()
-    small.place("p", spec_text(vc="b", leaf_cells=4, priority=-1))
-    assert sorted(set(looks(small))) == [(Use.LENT, "b", False), (Use.FREE, "", False)]
+    for spec in specs:
+        small.place("p", spec)
+    assert sorted(looks(small)) == sorted(expected)
 
 
 def test_cells_of_a_bad_node_are_bad_whether_in_use_or_not() -> None:
@@ -109,6 +109,8 @@ def test_callers_share_a_copy_for_a_while_and_then_see_what_has_changed() -> Non
     small, clock = SmallCluster(), Clock()
     frames = Frames(small.service.reader, clock)
     first = frames.latest()
+    clock.now_s += 10 * FRESH_S
+    assert frames.latest() is first  # nothing is copied while nothing changes
     small.place("p")
     assert frames.latest() is first
     clock.now_s += FRESH_S
@@ -116,23 +118,9 @@ def test_callers_share_a_copy_for_a_while_and_then_see_what_has_changed() -> Non
     assert second is not first
     assert second.version != first.version
     assert second.layout is first.layout
-
-
-def test_nothing_is_copied_while_nothing_changes() -> None:
-    clock = Clock()
-    frames = Frames(SmallCluster().service.reader, clock)
-    first = frames.latest()
-    clock.now_s += 10 * FRESH_S
-    assert frames.latest() is first
-
-
-def test_a_clock_that_goes_back_does_not_stop_the_pages() -> None:
-    small, clock = SmallCluster(), Clock()
-    frames = Frames(small.service.reader, clock)
-    first = frames.latest()
-    small.place("p")
+    small.place("q")
     clock.now_s -= 1000
-    assert frames.latest() is not first
+    assert frames.latest() is not second  # a clock that goes back stops no page
 
 
 def test_a_tile_is_made_once_for_all_who_look_at_it() -> None:

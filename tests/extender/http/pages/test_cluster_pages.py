@@ -9,7 +9,7 @@ from hived_extender.http.access import Gate, Reviews
 from hived_extender.http.app import create_app
 from hived_extender.http.pages.site import ASSETS, POLICY, paged
 from tests.extender.http.secured import ReviewServer
-from tests.extender.machine.small_cluster import SmallCluster, node, spec_text
+from tests.extender.machine.small_cluster import SmallCluster, node, preempt_args, spec_text
 
 pytestmark = pytest.mark.sample(19)
 
@@ -49,7 +49,7 @@ def test_browsers_get_the_cluster_at_the_root(client: FlaskClient) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/page/cluster", "/page/cluster?in=0.3.0", "/page/vcs", "/page/vcs/a", "/page/none"]
+    "path", ["/", "/page/cluster", "/page/cluster?in=0.3.0", "/page/vcs", "/page/vcs/a", "/page/glossary", "/page/none"]
 )
 def test_a_page_has_nothing_that_its_policy_forbids(client: FlaskClient, path: str) -> None:
     response = client.get(path, headers={"Accept": BROWSER})
@@ -57,6 +57,12 @@ def test_a_page_has_nothing_that_its_policy_forbids(client: FlaskClient, path: s
     scripts = re.findall(r"<script([^>]*)>([^<]*)</script>", response.text)
     assert all("src=" in attributes and not body for attributes, body in scripts)
     assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:|https?://(?!www\.w3\.org)", response.text)
+
+
+def test_the_foot_of_each_page_leads_to_the_glossary(client: FlaskClient) -> None:
+    assert "<footer>" in (html := page(client, "/page/vcs"))
+    assert 'href="/page/glossary"' in html.partition("<footer>")[2]
+    assert "gang Pods that start together or not at all." in text_of(page(client, "/page/glossary"))
 
 
 def test_every_file_that_a_page_names_is_served_and_may_be_kept(client: FlaskClient) -> None:
@@ -77,9 +83,9 @@ def test_no_other_file_is_served(client: FlaskClient, name: str) -> None:
 def test_the_table_says_what_the_picture_shows(small: SmallCluster, client: FlaskClient) -> None:
     small.place("p", spec_text(leaf_cells=2))
     words = text_of(page(client, "/page/cluster?in=0.4.0"))
-    assert "n0 NODE Used Healthy 2 used by a 2 free" in words
+    assert "n0 NODE Used Healthy 2 used by a 2 free ns/p 2 GPUs, a, priority 0 n1" in words
     assert "n1 NODE Free Healthy 4 free" in words
-    assert "n3 NODE Free 4 bad of 4 4 bad" in words
+    assert "n3 NODE Free 4 bad of 4: NotReady 4 bad" in words
     assert "1 RACK 4 NODE 8 PAIR 16 GPU" in words
 
 
@@ -105,12 +111,26 @@ def test_a_page_that_has_not_changed_is_not_sent_again(small: SmallCluster, clie
     assert fresh.get("/page/cells/tiles?at=0.3.0-4", headers={"If-None-Match": tag}).status_code == 200
 
 
-def test_a_poll_gets_the_changing_part_alone(client: FlaskClient) -> None:
-    part = page(client, "/page/cluster", **{"HX-Request": "true"})
-    assert "<h1>" not in part
-    assert "Cells as a table" in part
-    whole = page(client, "/page/cluster", **{"HX-Request": "true", "HX-History-Restore-Request": "true"})
-    assert "<h1>" in whole
+ACCEPTS = ("*/*", "text/html, */*", BROWSER, "application/json", "text/plain", "")
+"""Headers of polls: that of htmx, those of other versions and of browsers, and none."""
+
+
+@pytest.mark.parametrize("accept", ACCEPTS)
+@pytest.mark.parametrize("path", ["/", "/page/cluster?in=0.3.0", "/page/vcs", "/page/vcs/a", "/page/jobs"])
+def test_a_poll_gets_the_changing_part_alone(client: FlaskClient, path: str, accept: str) -> None:
+    whole = page(client, path)
+    asked = re.search(r'hx-get="([^"]+)"', whole)
+    assert asked is not None
+    headers = {"HX-Request": "true"} | ({"Accept": accept} if accept else {})
+    part = client.get(asked[1], headers=headers)
+    assert (part.status_code, part.content_type) == (200, "text/html; charset=utf-8")
+    assert "HX-Request" in part.headers["Vary"]
+    assert "<h1>" not in part.text
+    apart = re.compile(r'<ul [^>]*id="totals".*?</ul>', re.DOTALL)  # stands above the picture
+    assert text_of(apart.sub("", part.text)) in text_of(whole)
+    assert text_of("".join(apart.findall(part.text))) in text_of(whole)
+    again = client.get(path, headers={**headers, "HX-History-Restore-Request": "true"})
+    assert "<h1>" in again.text
 
 
 def test_tiles_name_their_layout(client: FlaskClient) -> None:
@@ -121,10 +141,66 @@ def test_tiles_name_their_layout(client: FlaskClient) -> None:
 
 def test_one_cell_is_told_in_a_line(small: SmallCluster, client: FlaskClient) -> None:
     small.place("p", spec_text(leaf_cells=2))
-    assert text_of(page(client, "/page/cells/one?at=0.3.0-1")).startswith(
-        "n0 in 0 , NODE, Used, Healthy : 2 used by a, 2 free; priority 0"
+    one = page(client, "/page/cells/one?at=0.3.0-1")
+    assert text_of(one) == (
+        "n0 in 0 , NODE, Used, Healthy : 2 used by a, 2 free · this node · in the table ns/p 2 GPUs, a, priority 0"
     )
+    assert 'href="/page/jobs/ns/p"' in one
+    assert 'href="/page/nodes/n0"' in one
+    assert "node n0" in text_of(page(client, "/page/cells/one?at=0.1.0-1"))
     assert client.get("/page/cells/one?at=0.3.0-2").status_code == 400
+
+
+def test_the_cluster_is_told_in_a_line_with_its_bad_nodes(small: SmallCluster, client: FlaskClient) -> None:
+    small.place("p", spec_text(leaf_cells=2))
+    small.place("lent", spec_text(vc="b", leaf_cells=4, priority=-1))
+    small.filter(small.create("waits", spec_text(vc="empty")))
+    words = text_of(page(client, "/page/cluster"))
+    assert "38 % of 16 GPUs used 4 lent 1 job waits 1 node bad" in words
+    assert "Bad nodes Node Why, and since when Jobs on it n3 NotReady none" in words
+    assert "lent by" not in words
+
+
+def test_lent_cells_say_whose_they_are(small: SmallCluster, client: FlaskClient) -> None:
+    small.place("p", spec_text(leaf_cells=1, group="a/held"))
+    borrower = small.create("lent", spec_text(vc="b", leaf_cells=1, priority=-1))
+    assert small.filter(borrower, ["n0"])["NodeNames"] == ["n0"]
+    small.bind(borrower, "n0")
+    small.see(borrower)
+    lent = text_of(page(client, "/page/nodes/n0"))
+    assert "ns/lent 1 GPU, b, opportunistic ; lent by a" in lent
+    small.place("far", spec_text(vc="b", leaf_cells=4, priority=-1))
+    assert "ns/far 4 GPUs, b, opportunistic ; lent: no virtual cluster has them now" in text_of(
+        page(client, "/page/cluster?in=0.4.0")
+    )
+
+
+def test_reserved_cells_name_the_job_that_waits_and_the_one_that_leaves(
+    small: SmallCluster, client: FlaskClient
+) -> None:
+    for name in ("one", "two", "three"):
+        small.place(name, spec_text(vc="b", leaf_cells=4, priority=-1))
+    owner = small.create("owner", spec_text(vc="a", leaf_cells=4))
+    small.filter(owner)
+    small.service.preempt_victims(preempt_args(owner))
+    words = text_of(page(client, "/page/cluster?in=0.4.0"))
+    assert "ns/owner 4 GPUs, a, priority 0 ; reserved, others still use them" in words
+
+
+def test_a_node_has_a_page_with_its_gpus_and_jobs(small: SmallCluster, client: FlaskClient) -> None:
+    pod, name = small.place("p", spec_text(leaf_cells=2))
+    words = text_of(page(client, f"/page/nodes/{name}"))
+    assert f"Node {name}" in words
+    assert "Healthy." in words
+    assert "4 GPUs NODE in 0 2 used by a 2 free Jobs on it ns/p 2 GPUs" in words
+    assert words.count("GPU Used Healthy 1 used by a ns/p 1 GPU, a, priority 0") == 2
+    small.service.node_seen(node(name, is_cordoned=True))
+    fresh = text_of(page(client_of(small), f"/page/nodes/{name}"))
+    assert "Bad: cordoned ." in fresh
+    small.delete(pod)
+    missing = client.get("/page/nodes/n10", headers={"Accept": BROWSER})
+    assert missing.status_code == 404
+    assert "nearest: n" in text_of(missing.text)
 
 
 def test_a_replica_that_does_not_lead_says_so_on_a_page() -> None:

@@ -135,7 +135,7 @@ def test_a_plan_is_pushed_and_the_version_before_it_comes_back(kube: KubeClient)
 def test_a_text_with_mistakes_is_shown_with_them_and_cannot_be_pushed(kube: KubeClient) -> None:
     response = Pages(kube).plan("physicalCluster: 7\n")
     assert response.status_code == 200
-    assert "Nobody can push it" in response.text
+    assert "It cannot be pushed" in response.text
     assert 'class="error"' in response.text
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -12,15 +12,16 @@ from werkzeug.test import TestResponse
 
 from hived_extender.api.waiting import MASKED, CauseName, Certificate, Job, Unblock, When
 from hived_extender.http.access import Gate, Reviews
+from hived_extender.http.answers import Identity
 from hived_extender.http.app import create_app
-from hived_extender.http.change_rights import ConfigPushes, MayDo
+from hived_extender.http.change_rights import ConfigPushes, MayDo, QueueChanges
 from hived_extender.http.pages.jobs_pages import Filters, _may_help
 from hived_extender.queues.answering import QueueAnswers
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
 from tests.extender.http.secured import ReviewServer
 from tests.extender.machine.small_cluster import SmallCluster, node, spec_text
 from tests.extender.machine.test_quota_bound import cluster_with, leaf
-from tests.extender.queues.embedded_jobs import Jobs, jobs_on
+from tests.extender.queues.embedded_jobs import PODS, Jobs, jobs_on, template
 
 pytestmark = pytest.mark.sample(12)
 
@@ -118,7 +119,8 @@ def test_the_page_of_a_waiting_job_says_why_and_what_helps(client: FlaskClient) 
 
 
 def test_a_job_is_found_by_a_pod_of_it(client: FlaskClient) -> None:
-    assert "<h1>ns:first</h1>" in page(client, "/page/jobs/ns/p")
+    moved = client.get("/page/jobs/ns/p", headers={"Accept": BROWSER})
+    assert (moved.status_code, moved.headers["Location"]) == (303, "/page/jobs/ns%3Afirst")
 
 
 def test_a_change_of_the_users_own_is_tried_and_nothing_happens() -> None:
@@ -141,7 +143,7 @@ def test_the_cells_of_a_job_and_of_those_in_its_way_are_marked(client: FlaskClie
 
 
 def test_a_job_that_runs_has_no_certificate(client: FlaskClient) -> None:
-    words = text_of(page(client, "/page/jobs/ns:first"))
+    words = text_of(page(client, "/page/jobs/ns%3Afirst"))
     assert "Why it waits" not in words
     assert "Started" in words
 
@@ -275,7 +277,7 @@ def queue_client(jobs: Jobs) -> FlaskClient:
 
 
 def token_of(queue_client: FlaskClient, job: str = SECOND) -> str:
-    return re.findall(r'name="token" value="([0-9a-f]+)"', page(queue_client, f"/page/queued/{job}"))[0]
+    return re.findall(r'name="token" value="([0-9a-f]+)"', page(queue_client, f"/page/jobs/{job}"))[0]
 
 
 def post(queue_client: FlaskClient, **form: str) -> TestResponse:
@@ -283,7 +285,7 @@ def post(queue_client: FlaskClient, **form: str) -> TestResponse:
 
 
 def places(queue_client: FlaskClient) -> list[str]:
-    return re.findall(r'<a href="/page/queued/Job/default/(\w+)">', page(queue_client, "/page/queues/b"))
+    return re.findall(r'<a href="/page/jobs/Job/default/(\w+)">', page(queue_client, "/page/queues/b"))
 
 
 def test_queues_are_listed_with_links_to_their_jobs(queue_client: FlaskClient) -> None:
@@ -301,36 +303,98 @@ def test_jobs_of_a_queue_are_in_their_order_with_reasons(queue_client: FlaskClie
 
 
 def test_the_page_of_a_job_has_its_place_and_its_gang(queue_client: FlaskClient) -> None:
-    words = text_of(page(queue_client, f"/page/queued/{SECOND}"))
+    words = text_of(page(queue_client, f"/page/jobs/{SECOND}"))
     assert "Waiting at place 1" in words
-    assert "Asks for 1 pod of 8 GPU" in words
+    assert "Asks for 1 node of 8 GPU" in words
 
 
 def test_the_page_of_a_job_without_pods_says_who_has_its_cells_and_what_would_help(queue_client: FlaskClient) -> None:
-    html = page(queue_client, f"/page/queued/{SECOND}")
+    html = page(queue_client, f"/page/jobs/{SECOND}")
     words = text_of(html)
-    assert "in its queue: is first, and the cells of its virtual cluster are in use" in words
+    assert "Queue b · is first, and the cells of its virtual cluster are in use" in words
     assert "b has 1 of 1 in use by first (" in words.lower()
     assert 'href="/page/jobs/Job/default/first"' in html
     assert "ends=Job/default/first" in words
-    assert "Unknown: not every job that it waits for says when it ends" in words
+    assert "Unknown: first, which has the cells, has no time limit" in words
 
 
 def test_the_page_of_a_later_job_says_that_others_come_first(queue_client: FlaskClient) -> None:
-    words = text_of(page(queue_client, "/page/queued/Job/default/third"))
+    words = text_of(page(queue_client, "/page/jobs/Job/default/third"))
     assert "1 job before it in its queue." in words
     assert "Unknown: 1 job of its queue comes first" in words
 
 
 def test_a_job_with_a_mistake_says_so_and_has_no_buttons(queue_client: FlaskClient) -> None:
-    html = page(queue_client, "/page/queued/Job/default/wrong")
+    html = page(queue_client, "/page/jobs/Job/default/wrong")
     assert "set it to a virtual cluster: a, b" in text_of(html)
     assert CHANGES not in html
 
 
 def test_a_job_without_pods_is_found_among_jobs(queue_client: FlaskClient) -> None:
     response = queue_client.get("/page/jobs/second", headers={"Accept": BROWSER})
-    assert (response.status_code, response.headers["Location"]) == (303, f"/page/queued/{SECOND}")
+    assert (response.status_code, response.headers["Location"]) == (303, f"/page/jobs/{SECOND}")
+    moved = queue_client.get(f"/page/queued/{SECOND}", headers={"Accept": BROWSER})
+    assert (moved.status_code, moved.headers["Location"]) == (301, f"/page/jobs/{SECOND}")
+
+
+@pytest.mark.parametrize("name", ["first", "default/first", "job/first", "Job/first", "Job/default/first", "second"])
+def test_a_job_is_found_by_every_name_that_commands_take(queue_client: FlaskClient, name: str) -> None:
+    found = queue_client.get(f"/page/jobs/{name}", headers={"Accept": BROWSER}, follow_redirects=True)
+    assert (found.status_code, f"<h1>Job/default/{name.rpartition('/')[2]}</h1>" in found.text) == (200, True)
+
+
+def test_a_pod_that_is_called_as_a_job_of_a_queue_has_its_own_page(queue_client: FlaskClient, jobs: Jobs) -> None:
+    """Its full name counts first; the name of both leads to the list of them."""
+    pod = template("a", 1, "10", "100000")
+    jobs.kube.create(PODS, pod | {"metadata": pod["metadata"] | {"name": "third"}})
+    jobs.expect(lambda: 'href="/page/jobs/default/third"' in page(queue_client, "/page/jobs?q=third"))
+    for name in ("default/third", "Job/default/third"):
+        assert f"<h1>{name}</h1>" in page(queue_client, f"/page/jobs/{name}")
+    for name in ("third", "job/third"):
+        moved = queue_client.get(f"/page/jobs/{name}", headers={"Accept": BROWSER})
+        assert (moved.status_code, moved.headers["Location"]) == (303, "/page/jobs?q=third")
+    jobs.kube.delete(f"{PODS}/third", grace_period_s=0)
+    jobs.expect(lambda: "/page/jobs/default/third" not in page(queue_client, "/page/jobs?q=third"))
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["second", "third", "wrong", "first"]),
+        ("q=second", ["second"]),
+        ("state=waiting", ["second", "third"]),
+        ("state=refused", ["wrong"]),
+        ("vc=b", ["second", "third", "first"]),
+        ("namespace=default&q=is+first", ["second"]),
+        ("vc=a", []),
+    ],
+)
+def test_the_list_has_the_rows_of_the_command_with_jobs_that_wait_in_queues(
+    queue_client: FlaskClient, query: str, names: list[str]
+) -> None:
+    html = page(queue_client, f"/page/jobs?{query}")
+    found = re.findall(r'<a id="job-\w+" href="/page/jobs/Job/default/(\w+)">', html)
+    assert found == names
+    if not query:
+        told = queue_client.get("/v1/inspect/jobs?queued=500").json["items"]
+        assert [job["name"] for job in told] == [f"Job/default/{name}" for name in found]
+
+
+def test_the_page_of_a_job_of_a_queue_that_runs_has_its_pods_and_nodes(queue_client: FlaskClient) -> None:
+    html = page(queue_client, "/page/jobs/Job/default/first")
+    assert re.search(r"kubectl logs -n default first-\w+", html)
+    assert re.search(r'<dt>Nodes</dt><dd><a href="/page/nodes/', html)
+    assert "Queue b · runs" in text_of(html)
+    assert 'data-marks="[[' in unescaped(html)
+
+
+def test_a_change_is_tried_for_a_job_that_waits_in_a_queue(queue_client: FlaskClient) -> None:
+    html = page(queue_client, f"/page/jobs/{SECOND}")
+    (link,) = re.findall(r'<a class="change" href="([^"]+)#helps"><code>ends=Job/default/first</code>', html)
+    assert "With ends=Job/default/first it starts at once" in text_of(page(queue_client, unescaped(link)))
+    assert "it still waits" in text_of(page(queue_client, f"/page/jobs/{SECOND}?if=priority%3D1"))
+    assert 'role="alert"' in page(queue_client, f"/page/jobs/{SECOND}?if=magic")
+    assert places(queue_client) == ["second", "third", "first"]
 
 
 def test_the_page_of_a_virtual_cluster_leads_to_its_queues(queue_client: FlaskClient) -> None:
@@ -342,13 +406,13 @@ def test_the_page_of_a_virtual_cluster_leads_to_its_queues(queue_client: FlaskCl
 
 def test_a_job_is_held_and_released_and_its_page_says_so(queue_client: FlaskClient) -> None:
     answer = post(queue_client, change="hold")
-    assert (answer.status_code, answer.headers["Location"]) == (303, f"/page/queued/{SECOND}")
-    html = page(queue_client, f"/page/queued/{SECOND}")
+    assert (answer.status_code, answer.headers["Location"]) == (303, f"/page/jobs/{SECOND}")
+    html = page(queue_client, f"/page/jobs/{SECOND}")
     assert "Held" in text_of(html)
     assert 'value="release"' in html
     assert 'value="hold"' not in html
     assert post(queue_client, change="release").status_code == 303
-    assert "Waiting at place 1" in text_of(page(queue_client, f"/page/queued/{SECOND}"))
+    assert "Waiting at place 1" in text_of(page(queue_client, f"/page/jobs/{SECOND}"))
 
 
 def test_a_job_is_moved_back_and_before_another_one(queue_client: FlaskClient) -> None:
@@ -379,19 +443,19 @@ def test_a_form_of_another_site_is_refused(queue_client: FlaskClient) -> None:
     form = {"token": token_of(queue_client), "job": SECOND, "change": "hold"}
     answer = queue_client.post(CHANGES, data=form, headers=HERE | {"Origin": "http://elsewhere"})
     assert answer.status_code == 403
-    assert "Waiting at place 1" in text_of(page(queue_client, f"/page/queued/{SECOND}"))
+    assert "Waiting at place 1" in text_of(page(queue_client, f"/page/jobs/{SECOND}"))
 
 
 def test_people_without_the_right_to_push_see_no_form_and_change_nothing(jobs: Jobs, queue_client: FlaskClient) -> None:
     others = client_of(jobs, is_private=False)
-    assert CHANGES not in page(others, f"/page/queued/{SECOND}")
+    assert CHANGES not in page(others, f"/page/jobs/{SECOND}")
     form = {"token": token_of(queue_client), "job": SECOND, "change": "hold"}
     assert others.post(CHANGES, data=form, headers=HERE).status_code == 403
-    assert "Waiting at place 1" in text_of(page(others, f"/page/queued/{SECOND}"))
+    assert "Waiting at place 1" in text_of(page(others, f"/page/jobs/{SECOND}"))
 
 
 def test_a_page_beyond_the_last_one_is_the_last_one(queue_client: FlaskClient) -> None:
-    assert page(queue_client, "/page/queues/b?rows=9").count("/page/queued/") == 3
+    assert page(queue_client, "/page/queues/b?rows=9").count("/page/jobs/Job/") == 3
 
 
 def test_an_unknown_queue_is_not_found(queue_client: FlaskClient) -> None:
@@ -406,5 +470,18 @@ def test_without_queues_there_is_no_tab_of_them() -> None:
 
 
 def test_pages_of_queues_have_nothing_that_the_policy_forbids(queue_client: FlaskClient) -> None:
-    for path in ("/page/queues", "/page/queues/b", f"/page/queued/{SECOND}"):
+    for path in ("/page/queues", "/page/queues/b", f"/page/jobs/{SECOND}"):
         assert not re.search(r"<style|\sstyle=|\son[a-z]+=|javascript:", page(queue_client, path))
+
+
+def test_a_page_that_is_refreshed_does_not_ask_for_rights_each_time(jobs: Jobs) -> None:
+    asked: list[str] = []
+
+    def may_do(caller: Identity, resource: Mapping[str, str]) -> bool:
+        asked.append(resource["resource"])
+        return False
+
+    pushes = ConfigPushes(jobs.running.extender.configurations, may_do, is_private=False)
+    changes = QueueChanges(QueueAnswers(jobs.running.extender.queues), pushes)
+    assert [changes.allowed(SECOND, Identity("ann")) for _ in range(5)] == [()] * 5
+    assert sorted(asked) == ["configmaps", "jobs"]

@@ -56,6 +56,16 @@ def test_charts_ask_for_metrics_that_are_kept_and_together_for_all() -> None:
     assert set(metrics_of(KINDS)) == LABELS.keys() - {"leaf_cells_bad"}
 
 
+def test_pods_that_jobs_in_queues_will_have_count_as_waiting() -> None:
+    past = history(
+        ("waiting_pods", {"vc": "a", "cause": "bad"}, [1, 2]),
+        ("queued_pods", {"vc": "a"}, [4, 0]),
+        ("queued_pods", {"vc": "b"}, [1, 1]),
+    )
+    assert lines("waiting", past) == {"a": [5, 2], "b": [1, 1]}
+    assert lines("causes", past) == {"bad": [1, 2], "in a queue": [5, 1]}
+
+
 def test_intervals_without_samples_are_there_and_empty() -> None:
     past = history(("waiting_pods", {"vc": "a", "cause": "bad"}, [1, 2]), times=[600, 780])
     found = chart("causes", past)

@@ -68,6 +68,13 @@ TENSORFLOW = (
     "TFJob",
     {"tfReplicaSpecs": {"PS": {"replicas": 2, "template": template(0)}, "Worker": {"template": template(2)}}},
 )
+XGBOOST = (
+    "kubeflow.org/v1",
+    "XGBoostJob",
+    {"xgbReplicaSpecs": {"Master": {"template": template(1)}, "Worker": {"replicas": 2, "template": template(1)}}},
+)
+PADDLE = ("kubeflow.org/v1", "PaddleJob", {"paddleReplicaSpecs": {"Worker": {"replicas": 2, "template": template(4)}}})
+JAX = ("kubeflow.org/v1", "JAXJob", {"jaxReplicaSpecs": {"Worker": {"replicas": 2, "template": template(8)}}})
 _MPI = {"mpiReplicaSpecs": {"Launcher": {"replicas": 1, "template": template(0)},
                             "Worker": {"replicas": 4, "template": template(4)}},
         "runPolicy": {"activeDeadlineSeconds": 3600}}  # fmt: skip
@@ -141,6 +148,9 @@ ALL = {
     "jobset": JOB_SET,
     "pytorch": PYTORCH,
     "tensorflow": TENSORFLOW,
+    "xgboost": XGBOOST,
+    "paddle": PADDLE,
+    "jax": JAX,
     "mpi-v1": MPI_1,
     "mpi-v2beta1": MPI_2,
     "trainjob": TRAIN,
@@ -157,6 +167,9 @@ SUSPENDED = {
     "jobset": ("suspend",),
     "pytorch": ("runPolicy", "suspend"),
     "tensorflow": ("runPolicy", "suspend"),
+    "xgboost": ("runPolicy", "suspend"),
+    "paddle": ("runPolicy", "suspend"),
+    "jax": ("runPolicy", "suspend"),
     "mpi-v1": ("runPolicy", "suspend"),
     "mpi-v2beta1": ("runPolicy", "suspend"),
     "trainjob": ("suspend",),

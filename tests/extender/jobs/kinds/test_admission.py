@@ -132,6 +132,33 @@ def test_an_object_that_cannot_be_read_passes_with_a_warning() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_a_job_of_every_kind_that_names_no_user_has_the_name_of_its_creator(name: str) -> None:
+    """Rule 24.20."""
+    document = new(*ALL[name], annotations={"a/b": "c"})
+    found = Admission(CLUSTER, QUEUES).admit_job(document, "team", creator="ann")
+    after = patched(document, list(found.patch))
+    assert table.read(after).state is JobState.HELD
+    assert (after["metadata"]["annotations"]["a/b"], after["metadata"]["annotations"][marks.USER]) == ("c", "ann")
+    assert Admission(CLUSTER, QUEUES).admit_job(after, "team", creator="eve").patch == ()
+
+
+@pytest.mark.parametrize(
+    ("metadata", "creator"),
+    [
+        ({"annotations": {marks.USER: "bob"}}, "ann"),
+        ({"labels": {"userName": "bob"}}, "ann"),
+        ({"ownerReferences": [{"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "u"}]}, "ann"),
+        ({}, "system:serviceaccount:team:ci"),
+        ({}, ""),
+    ],
+)
+def test_a_job_that_names_a_user_or_was_made_by_no_person_keeps_its_words(metadata: Json, creator: str) -> None:
+    document = new(*BATCH, **metadata)
+    found = Admission(CLUSTER, QUEUES).admit_job(document, "team", creator=creator)
+    assert found.patch == admitted(document).patch
+
+
 def test_another_configuration_counts_from_then_on() -> None:
     admission = Admission(CLUSTER, RULES)
     admission.configure(CLUSTER, QUEUES)

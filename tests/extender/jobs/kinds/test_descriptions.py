@@ -117,6 +117,24 @@ def test_a_podgroup_says(labels: Words, dialect: Dialect, group: str, spec: Any,
 
 
 @in_either_way
+def test_a_label_finds_a_podgroup_of_the_other_group_unless_its_own_has_one(
+    labels: Words, dialect: Dialect, group: str
+) -> None:
+    (other,) = {PODGROUPS.group, OLD_PODGROUPS.group} - {group}
+    expected = Description(dialect.name, gang=TRAIN, minimum=3, waiting_s=60.0, source=podgroup_ref(other))
+    assert describe(labels, {}, podgroups(other, {"minMember": 3})) == expected
+    both = Cluster({podgroup_ref(one): {"spec": {"minMember": count}} for one, count in ((other, 3), (group, 2))})
+    assert (said := describe(labels, {}, both)) is not None
+    assert (said.minimum, said.source) == (2, podgroup_ref(group))
+
+
+def test_a_minimum_among_the_labels_needs_no_podgroup_of_the_other_group() -> None:
+    said = describe(LABELLED, {}, podgroups(PODGROUPS.group, {"minMember": 7}))
+    assert said is not None
+    assert said.source is None
+
+
+@in_either_way
 @pytest.mark.parametrize(
     ("spec", "metadata", "message"),
     [

@@ -112,7 +112,12 @@ def test_a_missing_podgroup_leaves_what_another_says() -> None:
     ("labels", "annotations", "spec", "refs"),
     [
         (ORDINARY, {}, None, set()),
-        ({coscheduling.LABEL: "train"}, {}, None, {podgroup_ref("scheduling.x-k8s.io")}),
+        (
+            {coscheduling.LABEL: "train"},
+            {},
+            None,
+            {podgroup_ref("scheduling.x-k8s.io"), podgroup_ref("scheduling.sigs.k8s.io")},
+        ),
         (LABELS, {}, None, {podgroup_ref("scheduling.sigs.k8s.io")}),
         (
             LABELS | {koordinator.MIN_AVAILABLE: "none"},

@@ -97,8 +97,8 @@ def test_a_gang_is_a_job_of_the_object_that_makes_its_pods() -> None:
     ("pods", "state"),
     [
         ([pod("a"), pod("b")], "HELD"),
-        ([pod("a"), pod("b", is_gated=False)], "LET_GO"),
-        ([pod("a", "Running", is_gated=False), pod("b", "Succeeded", is_gated=False)], "LET_GO"),
+        ([pod("a"), pod("b", is_gated=False)], "RESUMED"),
+        ([pod("a", "Running", is_gated=False), pod("b", "Succeeded", is_gated=False)], "RESUMED"),
         ([pod("a", "Succeeded", is_gated=False), pod("b", "Succeeded", is_gated=False)], "SUCCEEDED"),
         ([pod("a", "Succeeded", is_gated=False), pod("b", "Failed", is_gated=False)], "FAILED"),
     ],

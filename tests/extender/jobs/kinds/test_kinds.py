@@ -12,7 +12,7 @@ from hived_extender.jobs.job import Job, JobName, JobRef, JobState
 from hived_extender.jobs.kinds import marks, table
 from hived_extender.jobs.kinds.kind import Verb, path_of
 from tests.extender.jobs.kinds.api import Json, patched, written
-from tests.extender.jobs.kinds.documents import ALL, BATCH, CREATED_S, SUSPENDED, UID, job_object, owner, with_suspend
+from tests.extender.jobs.kinds.documents import ALL, BATCH, CREATED_S, SUSPENDED, UID, job_object, with_suspend
 
 KEPT = {"example.com/kept": "yes"}
 
@@ -39,7 +39,7 @@ def test_every_kind_says_which_object_it_is(name: str) -> None:
     job = table.read(job_object(version, kind, spec, labels={"a": "b"}, annotations={"c": "d"}))
     assert job.ref == JobRef(version, kind, "team", "train", UID)
     assert (job.version, job.created_s, job.labels, job.annotations) == ("42", CREATED_S, {"a": "b"}, {"c": "d"})
-    assert job.state is JobState.LET_GO
+    assert job.state is JobState.RESUMED
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -61,7 +61,7 @@ def test_a_held_job_is_let_go_as_it_was(name: str) -> None:
 def test_the_state_says_so_once_a_job_is_held(name: str) -> None:
     held = after(job_object(*ALL[name]), "suspend")
     assert table.read(held).state is JobState.HELD
-    assert table.read(after(held, "resume")).state is JobState.LET_GO
+    assert table.read(after(held, "resume")).state is JobState.RESUMED
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -77,7 +77,7 @@ def test_a_job_that_was_born_held_has_no_mark_left_once_it_is_let_go(name: str) 
     document = job_object(*ALL[name], annotations={marks.SUSPEND: "true"})
     job = after(patched(document, table.hold_at_creation(document)), "resume")
     assert job["metadata"]["annotations"] == KEPT
-    assert table.read(job).state is JobState.LET_GO
+    assert table.read(job).state is JobState.RESUMED
 
 
 @pytest.mark.parametrize("name", SUSPENDED)
@@ -105,11 +105,6 @@ def test_the_state_that_is_kept_is_written_in_the_call_that_lets_a_job_go() -> N
     assert write.verb is Verb.PATCH
     assert write.body["spec"] == {"suspend": False}
     assert write.body["metadata"]["annotations"]["example.com/kept"] == "yes"
-
-
-def test_a_job_that_another_one_manages_has_no_turn_of_its_own() -> None:
-    document = job_object(*BATCH, ownerReferences=[owner("jobset.x-k8s.io/v1alpha2", "JobSet", "set")])
-    assert table.read(document).manager == JobName("jobset.x-k8s.io", "JobSet", "team", "set")
 
 
 def test_the_outermost_job_has_the_turn() -> None:

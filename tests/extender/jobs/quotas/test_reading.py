@@ -113,9 +113,33 @@ def test_a_broken_rule_is_told(children: list[dict[str, Any]], said: str) -> Non
     assert "spec.root" in text
 
 
-def test_the_root_has_one_min_and_max() -> None:
-    with pytest.raises(UserError, match="the same in min and max of the root"):
-        read_tree({"spec": {"root": quota("root", {GPU: 8}, {GPU: 9})}})
+@pytest.mark.parametrize(
+    ("least", "most", "counts", "said"),
+    [
+        ({GPU: 8}, {GPU: 9}, 9, f"spec.root: min {GPU} is 8 and max 9: the max counts for both; make them equal"),
+        ({GPU: 9}, {GPU: 8}, 8, f"spec.root: min {GPU} is 9 and max 8: the max counts for both; make them equal"),
+        ({}, {GPU: 8}, 8, f"spec.root: min {GPU} is absent and max 8: the max counts for both; make them equal"),
+        (
+            {GPU: 8},
+            {},
+            8,
+            f"spec.root: min {GPU} is 8 and max absent: without a max there is no limit; make them equal",
+        ),
+        ({GPU: "8k"}, {GPU: 8000}, 8000, ""),
+    ],
+)
+def test_the_max_of_the_root_counts_for_both(
+    least: dict[str, Any], most: dict[str, Any], counts: int, said: str
+) -> None:
+    given = {"spec": {"root": quota("root", least, most, children=[quota("a", {GPU: counts})])}}
+    root = read_tree(given).quotas["root"]
+    assert (root.min[GPU], root.max.get(GPU, 0)) == (counts, counts if most else 0)
+    assert misspelt_in(given) == ([said] if said else [])
+
+
+def test_the_children_of_the_root_share_its_max() -> None:
+    with pytest.raises(UserError, match="a min of at least the sum of its children's"):
+        read_tree({"spec": {"root": quota("root", {GPU: 9}, {GPU: 8}, children=[quota("a", {GPU: 9})])}})
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A gang's minimum is any of its pods: the largest set that fits starts, of equally large ones that of older pods."""
+"""The pods of a gang that start together, where its minimum is less than its pods (rules 26.4, 26.11)."""
 
 import itertools
 import random

@@ -1,4 +1,4 @@
-"""Gangs in unusual company: several preemptors, changed pods, other namespaces, a kube-scheduler that gives up."""
+"""Gangs in unusual company: several preemptors, changed pods, other namespaces, a silent kube-scheduler (rule 26.2)."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""The first pods of a gang that is being created need not be refused."""
+"""The first pods of a gang that is being created need not be refused (rule 26.13)."""
 
 import pytest
 

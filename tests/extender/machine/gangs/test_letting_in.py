@@ -1,4 +1,4 @@
-"""Which PodGroups of Volcano are let in before they have pods: the API server is a table of documents."""
+"""PodGroups of Volcano are let in before they have pods (rule 26.16): the API server is a table of documents."""
 
 from typing import Any
 

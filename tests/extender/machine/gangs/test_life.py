@@ -1,4 +1,4 @@
-"""The life of a gang, as kube-scheduler and its pods' authors see it."""
+"""The life of a gang, as kube-scheduler and its pods' authors see it (rules 26.1, 26.3, 26.6, 26.12)."""
 
 import pytest
 
@@ -93,7 +93,9 @@ def test_a_gang_without_room_holds_nothing() -> None:
     for number in range(3):
         cluster.pod(f"w-{number}", 4, koordinator("train", 3))
     assert cluster.settle() == {}
-    assert cluster.ask("w-0") == "needs 3 nodes of 4 GPU at once; it can never run: a has 2 in all"
+    never = "needs 3 nodes of 4 GPU at once; it can never run: a has 2 in all"
+    rejected = 'Gang "ns/train" gets rejected due to member Pod "w-0" is unschedulable with reason'
+    assert cluster.ask("w-0") == f'{rejected} "{never}"'
     assert cluster.groups() == {}
 
 

@@ -1,4 +1,4 @@
-"""A gang that is not strict keeps the places of its pods where kube-scheduler refuses that of one."""
+"""A gang that is not strict keeps its places where kube-scheduler refuses that of one pod (rule 26.7)."""
 
 import pytest
 

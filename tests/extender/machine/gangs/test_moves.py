@@ -1,4 +1,4 @@
-"""A gang of another dialect moves as a whole, and finds its new cells once all of it has come back."""
+"""A gang of another dialect moves as a whole, and finds its new cells once all of it has come back (rule 28.9)."""
 
 from hived.scheduler import check_invariants
 from hived.values.specs import BindInfo, PodPlacement

@@ -1,4 +1,4 @@
-"""Gangs whose pods ask for cells of several kinds, or heed the nodes that kube-scheduler offers."""
+"""Gangs whose pods ask for several kinds of cells, or heed the nodes that kube-scheduler offers (rule 26.5)."""
 
 import pytest
 

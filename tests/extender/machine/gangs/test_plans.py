@@ -1,4 +1,4 @@
-"""The pods that start together, from the pods that exist alone: as tables, without a service."""
+"""The pods that start together (rules 26.1, 26.3), from existing pods alone: as tables, without a service."""
 
 import time
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A scheduler that ends while a gang starts: whoever leads next gives the rest of the gang its places."""
+"""A scheduler ends while a gang starts: the next leader gives the other pods their places (rule 26.10)."""
 
 import json
 import zlib

@@ -97,17 +97,19 @@ def test_volcano_is_told_what_is_missing_and_then_that_nothing_is() -> None:
     assert kept == other
     identity = waits.pop("transitionID")
     assert waits == {
-        "type": "Unschedulable", "status": "True", "reason": "NotEnoughTasks", "message": obstacle,
-        "lastTransitionTime": BEFORE,
+        "type": "Unschedulable", "status": "True", "reason": "NotEnoughTasks", "lastTransitionTime": BEFORE,
+        "message": "3/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 3 minAvailable; " + obstacle,
     }  # fmt: skip
     waits["transitionID"] = identity
     still = after(VOLCANO, gang(), {**group(), "status": status})["conditions"][1]
     assert (still["reason"], still["lastTransitionTime"]) == ("NotEnoughResources", BEFORE)
     assert still["transitionID"] != identity
-    assert "0 of 3 pods have a node" in still["message"]
+    lacks = "3/3 tasks in gang unschedulable: pod group is not ready, 3 Pending, 3 minAvailable; "
+    assert still["message"].startswith(f"{lacks}0 of 3 pods have a node")
     kept, ready = after(VOLCANO, gang(scheduled=3), {**group(), "status": status})["conditions"]
     assert kept == other
     assert (ready["type"], ready["status"], ready["lastTransitionTime"]) == ("Scheduled", "True", NOW)
+    assert ready["reason"] == "tasks in gang are ready to be scheduled"
 
 
 def native_group(version: str, *conditions: dict[str, Any]) -> dict[str, Any]:

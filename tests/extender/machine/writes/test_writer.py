@@ -1,6 +1,7 @@
 """Each effect is one call, with an answer whatever comes of it."""
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,6 +14,7 @@ from hived_extender.machine.effects import (
     AnnotatePod,
     Announce,
     BindPod,
+    Errand,
     EvictPod,
     ReadPod,
     TouchPod,
@@ -109,7 +111,9 @@ def test_a_refusal_is_the_answer(kube: FakeKube, effect: Write) -> None:
 
 
 @pytest.mark.parametrize(
-    "effect", [BIND, ReadPod(NAME), TouchPod(NAME), EvictPod(NAME, False)], ids=lambda one: type(one).__name__
+    "effect",
+    [BIND, ReadPod(NAME), TouchPod(NAME), EvictPod(NAME, False), Errand("awaited", Mock(side_effect=TypeError))],
+    ids=lambda one: type(one).__name__,
 )
 def test_a_mistake_of_ours_is_logged_and_has_an_answer_too(effect: Write, caplog: pytest.LogCaptureFixture) -> None:
     found = written(Broken(), effect)

@@ -66,6 +66,13 @@ def test_no_other_token_is_that_of_hived(cluster: EmbeddedCluster, header: str) 
     assert (status, answer["reason"]) == (403, "Forbidden")
 
 
+def test_the_scheme_of_a_token_has_any_case_as_with_a_real_api_server(cluster: EmbeddedCluster) -> None:
+    (user,) = yaml.safe_load(cluster.hived_kubeconfig.read_text())["users"]
+    http = Http(int(cluster.api_url.rpartition(":")[2]))
+    body = pod("proved", annotations={WRITTEN_BY_HIVED[0]: "1"})
+    assert http.call("POST", PODS, body, {"Authorization": f"bearer {user['user']['token']}"})[0] == 201
+
+
 def test_a_stale_write_is_a_conflict_before_it_is_forbidden(cluster: EmbeddedCluster) -> None:
     """Its writer reads the pod again and tries again, as with a real API server."""
     tenant = KubeClient.connect(kubeconfig=str(cluster.kubeconfig))

@@ -41,6 +41,11 @@ def test_labels_select(http: Http, config_maps: str, selector: str, expected: li
     assert names(http.ok("GET", config_maps, labelSelector=selector)) == expected
 
 
+def test_a_selector_of_labels_that_cannot_be_read_is_refused(http: Http, config_maps: str) -> None:
+    code, said = http.call("GET", config_maps, labelSelector="tier=a=b")[:2]
+    assert (code, "unable to parse label selector 'tier=a=b'" in said["message"]) == (400, True)
+
+
 @pytest.mark.parametrize(
     ("selector", "expected"),
     [

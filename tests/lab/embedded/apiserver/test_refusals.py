@@ -92,7 +92,7 @@ PATCHES = [
 ]
 UNKNOWN = (
     "/nothing", "/api/v2/pods", "/api/v1/secrets", "/api/v1/namespaces/default/nodes", "/api/v1/pods/one",
-    "pods/one/log/more", "pods/one/scale", "/apis/apps/v1/deployments", "/api/v1/namespaces/default//one",
+    "pods/one/log/more", "pods/one/scale", "/apis/apps/v1/daemonsets", "/api/v1/namespaces/default//one",
 )  # fmt: skip
 EVENT = {"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "namespace": "default", "name": "one"}}
 

@@ -1,6 +1,6 @@
 // The picture of cells: one canvas, which draws what is in view at the level of cells that can be told apart.
 //
-// Cells of a chain lie level by level, so that a cell's place follows from its number. Looks come as bytes (see tiles.py)
+// Cells of a chain lie level by level, so that a cell's place follows from its number. Looks come as bytes (see cells.py)
 // for the cells in view alone, and are asked for again every few seconds, while somebody looks.
 "use strict";
 (() => {
@@ -128,10 +128,18 @@
       const box = boxOf(keep.chain, blocks[keep.chain].shape.drawn, keep.leaf);
       frame.scrollTop = box.y + box.h / 2 - height / 2;
     }
-    const shown = [...new Set(blocks.map((each) => each.chain.types[each.shape.drawn - 1]))];
-    zoomWords.textContent = `Each box is one ${shown.slice(0, 3).join(" or ")}${shown.length > 3 ? " …" : ""}`;
+    const shown = new Map();
+    for (const { chain, shape } of blocks) {
+      const kind = kindOf(chain, shape.drawn);
+      shown.set(kind, (shown.get(kind) || new Set()).add(chain.types[shape.drawn - 1]));
+    }
+    const types = (names) => [...names].slice(0, 3).join(", ") + (names.size > 3 ? " …" : "");
+    zoomWords.textContent = `Each box is one ${[...shown].map(([kind, names]) => (kind ? `${kind} (${types(names)})` : types(names))).join(" or ")}`;
     draw();
   }
+
+  /** What people call a cell of a level, "" where its type says it best. */
+  const kindOf = (chain, level) => (level - 1 === chain.node ? "node" : level === 1 ? "GPU" : "");
 
   /** The box of the cell of a level that has a leaf, in the coordinates of the sizer. */
   function boxOf(number, level, leaf) {
@@ -470,9 +478,14 @@
     const { shape } = blocks[cell.chain], box = boxOf(cell.chain, shape.drawn, cell.leaf);
     if (box.y < frame.scrollTop + HEAD) frame.scrollTop = box.y - HEAD - 20;
     else if (box.y + box.h > frame.scrollTop + height) frame.scrollTop = box.y + box.h - height + 20;
-    const index = Math.floor(cell.leaf / shape.leaves[shape.drawn]);
-    asking = setTimeout(() => htmx.ajax("GET", `/page/cells/one?at=${cell.chain}.${shape.drawn}.${index}-${index + 1}`, { target: "#cell-words", swap: "innerHTML" }), 120);
+    asking = setTimeout(() => htmx.ajax("GET", `/page/cells/one?at=${addressOf(cell)}`, { target: "#cell-words", swap: "innerHTML" }), 120);
     drawSoon();
+  }
+
+  /** The drawn cell at a place, as the service is asked about it. */
+  function addressOf(cell) {
+    const { shape } = blocks[cell.chain], index = Math.floor(cell.leaf / shape.leaves[shape.drawn]);
+    return `${cell.chain}.${shape.drawn}.${index}-${index + 1}`;
   }
 
   function open() {
@@ -520,10 +533,50 @@
     }
   }
 
-  canvas.addEventListener("click", (event) => {
+  // A pointer that rests on a cell reads about it: the same words as of a chosen one, without its links.
+
+  const tip = document.getElementById("cell-tip");
+  let pointed = "", resting = 0, told = new Map();
+
+  function pointedAt(event) {
     const bounds = canvas.getBoundingClientRect();
-    choose(cellAt(event.clientX - bounds.left, event.clientY - bounds.top + frame.scrollTop));
-  });
+    return cellAt(event.clientX - bounds.left, event.clientY - bounds.top + frame.scrollTop);
+  }
+
+  function point(event) {
+    const cell = event.pointerType === "touch" || !layout ? null : pointedAt(event), address = cell ? addressOf(cell) : "";
+    if (address !== pointed) {
+      clearTimeout(resting);
+      tip.hidden = true;
+      pointed = address;
+      if (address) resting = setTimeout(tell, 150, address);
+    }
+    const left = Math.min(event.clientX + 14, window.innerWidth - tip.offsetWidth - 8);
+    const below = event.clientY + 18, isLow = below + tip.offsetHeight > window.innerHeight - 8;
+    tip.style.left = `${Math.max(4, left)}px`;
+    tip.style.top = `${isLow ? Math.max(4, event.clientY - tip.offsetHeight - 10) : below}px`;
+  }
+
+  async function tell(address) {
+    const known = told.get(address);
+    let lines = known && Date.now() - known.at < POLL_MS ? known.lines : null;
+    if (!lines) {
+      const answer = await fetch(`/page/cells/one?at=${address}`, { cache: "no-cache", headers: { Accept: "text/html" } }).catch(() => null);
+      if (!answer || !answer.ok) return;
+      const words = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const each of words.querySelectorAll(".more")) each.remove();
+      lines = [...words.querySelectorAll("p, li")].map((each) => each.textContent.replace(/\s+/g, " ").trim());
+      if (told.size > 200) told = new Map();
+      told.set(address, { at: Date.now(), lines });
+    }
+    if (address !== pointed) return;
+    tip.replaceChildren(...lines.map((line) => Object.assign(document.createElement("p"), { textContent: line })));
+    tip.hidden = false;
+  }
+
+  canvas.addEventListener("pointermove", point);
+  canvas.addEventListener("pointerleave", () => { clearTimeout(resting); tip.hidden = true; pointed = ""; });
+  canvas.addEventListener("click", (event) => choose(pointedAt(event)));
   canvas.addEventListener("dblclick", () => zoom(2 * STEP));
   canvas.addEventListener("keydown", (event) => {
     const steps = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };

@@ -1,0 +1,388 @@
+"""Jobs that are created as they are: the cluster has their kind, and its controller makes the pods.
+
+Their pod templates get what `hived submit` gives to pods: the scheduler's name, virtual cluster, priority, user, and
+the words of a gang where the job's kind means one. What hived reads of the result is told in one sentence.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from hived.values.errors import UserError
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest
+from hived_config.loader import Configuration
+from hived_config.reader import closest
+from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.jobs.document import Part
+from hived_extender.jobs.interpreter import Interpreter
+from hived_extender.jobs.job import Job as SeenJob
+from hived_extender.jobs.job import JobState, Role
+from hived_extender.jobs.kinds import koordinator, marks, ray, table
+from hived_extender.jobs.kinds.batch import pods_at_once
+from hived_extender.jobs.kinds.description import NoObjects
+from hived_extender.jobs.kinds.kind import job_of, path_of, role_of, root_of
+from hived_extender.jobs.kinds.own import TASK, TASK_MINIMUMS
+from hived_extender.jobs.needs import need_of
+from hived_extender.kube.client import KubeClient, KubeError
+from hived_jobs.documents import Document, Section
+from hived_jobs.submission import (
+    Job,
+    Manifest,
+    PlannedJob,
+    PlannedPod,
+    Submission,
+    check_template,
+    virtual_cluster_of,
+)
+
+_SERVER_FIELDS = (
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+)
+"""Metadata that an API server writes, and refuses in a new object."""
+
+_WORDS = (VIRTUAL_CLUSTER, PRIORITY, TASK, TASK_MINIMUMS)
+"""Annotations of pods, beside those of gangs, that `hived submit` writes."""
+
+_MOST_ASKED = 1000
+"""Pods of one object that the service is asked about; more of a kind are answered as these are."""
+
+
+# ---- the pods of kinds that hived does not follow
+
+
+def _replicas(root: Part) -> list[Role]:
+    spec = root.part("spec")
+    return [role_of(spec, "pod", spec.whole("replicas", 1))]
+
+
+def _one_a_node(root: Part) -> list[Role]:
+    return [role_of(root.part("spec"), "pod", 1)]
+
+
+def _runs(root: Part) -> list[Role]:
+    spec = root.part("spec").part("jobTemplate").part("spec")
+    return [role_of(spec, "pod", pods_at_once(spec))]
+
+
+def _groups(root: Part) -> list[Role]:
+    spec = root.part("spec")
+    groups, parts = spec.whole("replicas", 1), spec.part("leaderWorkerTemplate")
+    worker = parts.plain("workerTemplate")
+    roles = [
+        Role("leader", groups, parts.plain("leaderTemplate") if "leaderTemplate" in parts else worker),
+        Role("worker", groups * max(parts.whole("size", 1) - 1, 0), worker),
+    ]
+    return [role for role in roles if role.count]
+
+
+def _service(root: Part) -> list[Role]:
+    return ray.roles_of(root.part("spec").part("rayClusterConfig"))
+
+
+ROLES: Mapping[tuple[str, str], Callable[[Part], list[Role]]] = {
+    ("apps", "StatefulSet"): _replicas,
+    ("apps", "ReplicaSet"): _replicas,
+    ("apps", "DaemonSet"): _one_a_node,
+    ("apps", "Deployment"): _replicas,
+    ("batch", "CronJob"): _runs,
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _groups,
+    ("ray.io", "RayService"): _service,
+}
+"""By group and kind, the pods of kinds that are in no queue as jobs; those that are have theirs in `table`."""
+
+SERVICES = frozenset(ROLES) - {("batch", "CronJob")}
+"""Those that do not end."""
+
+
+def seen_job(manifest: Manifest) -> SeenJob | None:
+    """A job object as hived reads it, also of a kind in `ROLES`; None of other kinds. Raises UserError."""
+    if table.find_kind(manifest.get("apiVersion"), manifest.get("kind")) is not None:
+        return table.read(manifest)
+    group = str(manifest.get("apiVersion", "")).rpartition("/")[0]
+    reader = ROLES.get((group, str(manifest.get("kind", ""))))
+    if reader is None:
+        return None
+    root = root_of(manifest)
+    return job_of(root, reader(root), JobState.RESUMED)
+
+
+# ---- the plan
+
+
+def plan_as_object(
+    document: Document,
+    submission: Submission,
+    planner: Callable[[Document, Submission], PlannedJob] | None = None,
+    *,
+    is_namespaced: bool = True,
+) -> PlannedJob:
+    """The object of a document, and the pods that its controller will make, as far as they are known.
+
+    `planner` reads the pods of its kind. Raises UserError, with file, line and place.
+    """
+    checked = None if planner is None else planner(document.copy(), submission)
+    root = document.section()
+    said = root.section("metadata")
+    name, namespace = said.text("name"), said.text("namespace", "") or submission.namespace
+    vc = checked.virtual_cluster if checked is not None else virtual_cluster_of(submission)
+    job = Job(root.text("kind"), name, namespace, root, submission, vc)
+    manifest: Manifest = document.value()  # type: ignore[assignment]  # a mapping, as its kind has been read
+    manifest.pop("status", None)
+    metadata = manifest["metadata"]
+    for key in _SERVER_FIELDS:
+        metadata.pop(key, None)
+    metadata |= {"name": name, "namespace": namespace}
+    if not is_namespaced:
+        del metadata["namespace"]
+    first = {pod.role: pod.manifest for pod in reversed(checked.pods)} if checked is not None else {}
+    for place in template_places(manifest):
+        template = _value_at(manifest, place)
+        check_template(_section_at(document, place), template)
+        inner = template["metadata"] = dict(template.get("metadata") or {})
+        inner |= {key: dict(inner.get(key) or {}) for key in ("labels", "annotations")}
+        pod = first.get(str(place[-2]).lower()) if len(place) > 1 else None
+        if pod is None:
+            job.ask(inner, template["spec"])
+        else:
+            _ask_as(pod, inner, template["spec"])
+        _name_user(inner, submission.user)
+    if template_places(manifest):
+        _name_user(metadata, submission.user)
+    pods = checked.pods if checked is not None else _pods_of(manifest, name, namespace, submission)
+    return PlannedJob(
+        pods,
+        objects=(manifest,),
+        kind=job.kind,
+        name=name,
+        namespace=namespace,
+        width=checked.width if checked is not None else None,
+        is_suspended=_is_suspended(manifest),
+        is_object=True,
+    )
+
+
+def _ask_as(pod: Manifest, metadata: Manifest, spec: Manifest) -> None:
+    """Write onto a template what a pod of its role was given."""
+    given = pod["metadata"]["annotations"]
+    metadata["annotations"] |= {
+        key: text for key, text in given.items() if key in _WORDS or key.startswith(koordinator.PREFIX)
+    }
+    for key in ("schedulerName", "priorityClassName"):
+        if key in pod["spec"]:
+            spec[key] = pod["spec"][key]
+
+
+def _name_user(metadata: Manifest, user: str) -> None:
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    if not marks.user_of(labels, annotations, ""):
+        metadata["annotations"] = {**annotations, marks.USER: user}
+
+
+def _is_suspended(manifest: Manifest) -> bool:
+    try:
+        job = seen_job(manifest)
+    except UserError:
+        return False
+    if job is None or marks.is_marked_held(job.annotations):  # hived lets it start
+        return False
+    return job.state in (JobState.HELD, JobState.LEAVING)
+
+
+def _pods_of(manifest: Manifest, name: str, namespace: str, submission: Submission) -> list[PlannedPod]:
+    """Pods as the controller will make them, for questions about them alone. Raises UserError."""
+    job = seen_job(manifest)
+    pods = []
+    for role in job.roles if job is not None else ():
+        for index in range(min(role.count, _MOST_ASKED)):
+            given = role.template.get("metadata") or {}
+            metadata: Manifest = {"name": f"{name}-{role.name}-{index}", "namespace": namespace}
+            metadata |= {key: given.get(key) or {} for key in ("labels", "annotations")}
+            pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": role.template["spec"]}
+            pods.append(PlannedPod(pod, submission.priority, role.name))
+    return pods
+
+
+Place = tuple[str | int, ...]
+"""Keys and numbers of items on the way to a value in a document."""
+
+
+def template_places(value: object, place: Place = ()) -> list[Place]:
+    """The places of all pod templates, which are mappings with `spec.containers`; () is the value itself."""
+    if isinstance(value, list):
+        return [each for at, item in enumerate(value) for each in template_places(item, (*place, at))]
+    if not isinstance(value, dict):
+        return []
+    spec = value.get("spec")
+    if isinstance(spec, dict) and isinstance(spec.get("containers"), list):
+        return [place]
+    inner = ((key, item) for key, item in value.items() if key not in ("status", "metadata"))
+    return [each for key, item in inner for each in template_places(item, (*place, key))]
+
+
+def _section_at(document: Document, place: Place) -> Section:
+    section, steps = document.section(), list(place)
+    while steps:
+        key = str(steps.pop(0))
+        is_list = bool(steps) and isinstance(steps[0], int)
+        section = section.sections(key)[int(steps.pop(0))] if is_list else section.section(key)
+    return section
+
+
+def _value_at(manifest: Manifest, place: Place) -> Manifest:
+    value: Any = manifest
+    for step in place:
+        value = value[step]
+    assert isinstance(value, dict)
+    return value
+
+
+# ---- its end
+
+
+WATCH_S = 0.5
+"""Between two looks at a job that is waited for."""
+
+
+def ends(job: PlannedJob) -> bool:
+    """Is it an object of a kind that ends, and whose end hived can read?"""
+    kind = table.find_kind(job.objects[-1]["apiVersion"], job.kind) if job.is_object else None
+    return kind is not None and not kind.serves
+
+
+def wait_ended(kube: KubeClient, manifest: Manifest) -> JobState | None:
+    """Wait for the end of a job object; None if it is deleted. Raises UserError, KubeError."""
+    version, metadata = manifest["apiVersion"], manifest["metadata"]
+    kind = table.find_kind(version, manifest["kind"])
+    assert kind is not None, "it ends"
+    path = path_of(version, kind.plural, metadata["namespace"], metadata["name"])
+    while True:
+        try:
+            state = table.read(kube.get(path)).state
+        except KubeError as error:
+            if not error.is_not_found:
+                raise
+            return None
+        if state.is_over:
+            return state
+        time.sleep(WATCH_S)
+
+
+# ---- what hived reads of it
+
+
+def reading(job: PlannedJob, configuration: Configuration | None) -> str:
+    """What hived reads of an object, in one sentence: its pods, virtual cluster, priority, and whether it queues."""
+    from hived_extender.machine.certificates import asks_of, counted  # noqa: PLC0415  # loads the core; help does without
+
+    [manifest] = job.objects
+    kind = job.kind
+    try:
+        seen = seen_job(manifest)
+    except UserError as error:
+        return f"hived cannot read it: {error.message}"
+    if seen is None:
+        count = len(template_places(manifest))
+        if not count:
+            return f"hived reads nothing of a {kind}: no pod template was found in it"
+        return (
+            f"hived does not follow a {kind}: {count} pod template{'s' * (count != 1)} found, whose pods it "
+            "will schedule as they come"
+        )
+    is_followed = table.find_kind(manifest["apiVersion"], kind) is not None
+    if seen.roles_in is not None:
+        return f"hived reads its pods from the {seen.roles_in.kind} {seen.roles_in.name} that its controller makes"
+    pods = counted(sum(role.count for role in seen.roles), "pod")
+    if configuration is None:
+        return f"hived reads {pods}"
+    rules = configuration.rules
+    interpreter = Interpreter(configuration.cluster, rules, NoObjects())
+    try:
+        need = need_of(msgspec.structs.replace(seen, manager=None), interpreter)
+    except UserError as error:
+        return f"hived cannot place it: {error.message.removeprefix(f'{seen.ref}: ')}"
+    if need is None:
+        near = _near_device(seen, interpreter)
+        return f"hived reads {pods} without devices: they take no cells, and wait in no queue{near}"
+    is_queued = is_followed and rules.queueing.is_enabled and marks.may_queue(seen.labels, seen.annotations)
+    is_gang = is_queued or all(_names_gang(interpreter, pod) for pod, _ in need.pods)
+    asks = asks_of([PodRequest("", "", "", need.spec)], need.spec.leaf_cell_type, is_gang=is_gang)
+    if is_queued:
+        end = f"waits in the queue of {need.spec.virtual_cluster}"
+    elif seen.state in (JobState.HELD, JobState.LEAVING):
+        end = "is suspended: " + (
+            "hived starts it once it may"
+            if marks.is_marked_held(seen.annotations)
+            else f"hived resume {job.name} -n {job.namespace} starts it"
+        )
+    else:
+        end = "starts as soon as there is room"
+    return f"hived reads {asks} in virtual cluster {need.spec.virtual_cluster}, priority {need.spec.priority}; it {end}"
+
+
+def _near_device(job: SeenJob, interpreter: Interpreter) -> str:
+    """A word about a resource of the pods whose name is nearly that of a device; "" if there is none."""
+    for role in job.roles:
+        for container in Part("template.", role.template).part("spec").parts("containers"):
+            resources = container.part("resources")
+            for name in (*resources.part("limits"), *resources.part("requests")):
+                near = "" if name in interpreter.devices else closest(name, interpreter.devices)
+                if near and "/" in name:
+                    return f"; {name} is no device, did you mean {near}?"
+    return ""
+
+
+class QueueBound(msgspec.Struct, frozen=True):
+    """What a job may have at once in its queue: `refusal` says why it can never run, "" if it may.
+
+    It `only_borrows` if its virtual cluster is too small for it, and its queue borrows.
+    """
+
+    refusal: str
+    only_borrows: bool
+
+
+def bound_in_queue(job: PlannedJob, configuration: Configuration, trees: Collection[str]) -> QueueBound | None:
+    """See `QueueBound`; None for what is to be in no queue. A quota tree has the queues of the virtual clusters
+    `trees`, and says whether these borrow.
+    """
+    from hived_config.division import divide  # noqa: PLC0415  # loads numpy; help does without
+    from hived_extender.queues.units import Cells, TooLargeError, unit_of  # noqa: PLC0415  # loads numpy; help does without
+
+    if not job.is_object or table.find_kind(job.objects[0]["apiVersion"], job.kind) is None:
+        return None
+    cluster, rules = configuration.cluster, configuration.rules
+    try:
+        seen = seen_job(job.objects[0])
+        if seen is None or seen.roles_in is not None or not marks.may_queue(seen.labels, seen.annotations):
+            return None
+        need = need_of(msgspec.structs.replace(seen, manager=None), Interpreter(cluster, rules, NoObjects()))
+    except UserError:
+        return None
+    if need is None:
+        return None
+    vc, chains = need.spec.virtual_cluster, divide(cluster)
+    is_lent = need.spec.priority < MIN_GUARANTEED_PRIORITY or (need.is_preemptible and rules.queueing.of(vc).borrows)
+    own = Cells(cluster, sum(chain.leaves_of(vc) for chain in chains), f"queue {vc} does not borrow, and has")
+    all_of_it = Cells(cluster, sum(chain.leaf_count for chain in chains))
+    try:
+        unit_of(seen, need, all_of_it if is_lent or vc in trees else own, None)
+    except TooLargeError as error:
+        return QueueBound(error.message, only_borrows=False)
+    try:
+        unit_of(seen, need, own, None)
+    except TooLargeError:
+        return QueueBound("", only_borrows=True)
+    return QueueBound("", only_borrows=False)
+
+
+def _names_gang(interpreter: Interpreter, pod: Any) -> bool:
+    said = interpreter.describe(pod)
+    return said is not None and said.gang is not None

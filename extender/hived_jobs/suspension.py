@@ -1,0 +1,164 @@
+"""Holds and releases jobs that no queue has: by their own field, or their record.
+
+By the API server alone, with the rights of who asks (rule 34.3).
+"""
+
+from collections.abc import Sequence
+
+from hived.values.errors import UserError
+from hived_extender.api.names import is_full
+from hived_extender.api.waiting import Job
+from hived_extender.jobs import starts
+from hived_extender.jobs.job import JobState as ObjectState
+from hived_extender.jobs.kinds import gangs, gates, marks, table
+from hived_extender.jobs.kinds.kind import Kind, path_of
+from hived_extender.jobs.wire import Pod
+from hived_extender.kube.client import KubeClient, KubeError, pod_path
+from hived_jobs.creation import delete_pods, resume_job
+from hived_jobs.policies import Phase
+from hived_jobs.records import JobPod, JobState, Record, as_seen, belongs, find_record
+from hived_jobs.submission import JOB
+
+SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "LeaderWorkerSet")
+
+HELD, RELEASED = "held by hived hold", "released"
+
+
+def suspend(kube: KubeClient, job: Job) -> str:
+    """Hold a job: no pod of it runs then, until it is released. Returns what was done, in words.
+
+    Raises UserError for a job that cannot be held, with the reason, and KubeError.
+    """
+    record = _record_of(kube, job)
+    return _switch(kube, job, is_on=True) if record is None else suspend_record(kube, record)
+
+
+def resume(kube: KubeClient, job: Job) -> str:
+    """Let a job start that was held, by us or by its owner. Returns what was done; raises as `suspend`."""
+    record = _record_of(kube, job)
+    return _switch(kube, job, is_on=False) if record is None else resume_record(kube, record)
+
+
+def resume_record(kube: KubeClient, record: Record) -> str:
+    """The same of a job that `hived submit` made. Its pods may wait at their gates by its author's word."""
+    if not record.state.phase.is_resumable:
+        going = [pod.metadata for pod in _pods_of(kube, record)]
+        timed = _forget_words(kube, [f"{record.namespace}/{one.name}" for one in going])
+        return RELEASED if timed else f"is not held: it is {record.state.phase.value.lower()}"
+    created = resume_job(kube, record)
+    return f"released: {_pods(len(created.pods))} created"
+
+
+def suspend_record(kube: KubeClient, record: Record) -> str:
+    """Hold a job that `hived submit` made; as `suspend`."""
+    state = record.state.phase
+    if state is Phase.SUSPENDED:
+        return "is held already"
+    if state.is_final or state is Phase.CREATING:
+        raise UserError(f"job {record.name} is {state.value.lower()}: only one that runs or waits can be held", 409)
+    listed = _pods_of(kube, record)
+    record = record.write(kube, JobState(Phase.SUSPENDED, HELD))  # first, so that nobody makes its pods again
+    going = [as_seen(pod) for pod in listed]
+    delete_pods(kube, record, [pod for pod in going if not pod.is_finished])
+    return f"held: {_pods(len(going))} deleted, and hived release makes them anew"
+
+
+def _pods_of(kube: KubeClient, record: Record) -> list[JobPod]:
+    path = f"/api/v1/namespaces/{record.namespace}/pods"
+    listed = kube.list_objects(path, JobPod, label_selector=f"{JOB}={record.name}").items
+    return [pod for pod in listed if belongs(pod, record)]
+
+
+def _forget_words_of_object(kube: KubeClient, job: Job, kind: Kind | None) -> bool:
+    """The same of an object whose pods have gates, such as a Deployment."""
+    if kind is None or not kind.has_gates:
+        return False
+    _, namespace, name = job.name.split("/")
+    found = table.read(kube.get(path_of(job.api_version, kind.plural, namespace, name)))
+    if found.state is not ObjectState.HELD or not starts.is_timed(found.annotations):
+        return False
+    for write in table.annotate(found.ref, starts.NO_WORDS):
+        kube.patch(write.path, write.body)
+    return True
+
+
+def _forget_words(kube: KubeClient, pods: Sequence[str]) -> bool:
+    """Remove from pods, by `NAMESPACE/NAME`, when they may start; False if none says so. The service ungates them."""
+    is_timed = False
+    for each in pods:
+        namespace, _, name = each.partition("/")
+        pod = kube.get(pod_path(namespace, name), Pod)
+        if starts.is_timed(pod.annotations) and gates.GATE in pod.gates:
+            is_timed = True
+            write = gangs.annotate(namespace, name, pod.metadata.uid, starts.NO_WORDS)
+            kube.patch(write.path, write.body)
+    return is_timed
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod{'s' * (count != 1)}"
+
+
+def _switch(kube: KubeClient, job: Job, *, is_on: bool) -> str:
+    """Set the field of a job object that suspends it."""
+    kind_name, _, where = job.name.partition("/")
+    kind = table.find_kind(job.api_version, kind_name)
+    if kind is None or not kind.has_switch:
+        if not is_on and (_forget_words_of_object(kube, job, kind) or _forget_words(kube, job.pods)):
+            return RELEASED
+        if not is_on:
+            raise UserError(
+                f"{job.name} is not held, and hived holds none of its kind: there is nothing to release", 409
+            )
+        raise UserError(_why_not(job), 409)
+    namespace, _, name = where.partition("/")
+    document = kube.get(path_of(job.api_version, kind.plural, namespace, name))
+    found = table.read(document)
+    if found.labels.get(marks.KUEUE_QUEUE):
+        raise UserError(f"{job.name} is in a queue of Kueue, which resumes it: set `active` of its Workload", 409)
+    if found.state.is_over:
+        raise UserError(f"{job.name} has {found.state.value}", 409)
+    if is_on == (found.state in (ObjectState.HELD, ObjectState.LEAVING)):
+        return "is held already" if is_on else "is not held"
+    if is_on and not kind.hold(document):  # or it raises UserError: its controller cannot suspend it
+        raise UserError(f"{job.name} cannot be held: its controller does not suspend it as it is", 409)
+    for write in table.suspend(found.ref) if is_on else table.resume(found.ref, starts.NO_WORDS):
+        kube.patch(write.path, write.body)
+    return "held: its controller deletes its pods" if is_on else RELEASED
+
+
+def _why_not(job: Job) -> str:
+    """Why a job cannot be held, and what would do instead."""
+    if not is_full(job.name) or job.name.startswith("podgroup/"):
+        return (
+            f"{job.name} cannot be held: it consists of pods, and Kubernetes suspends no pod that is there. To end it, "
+            f"hived delete {job.name}"
+        )
+    kind, namespace, name = job.name.split("/")
+    if kind in SCALED:
+        return (
+            f"{job.name} cannot be held: a {kind} has no field that suspends it. Scale it to 0 instead: kubectl -n "
+            f"{namespace} scale {kind.lower()} {name} --replicas=0"
+        )
+    group = job.api_version.rpartition("/")[0]  # Volcano has a Job as well
+    return (
+        f"{job.name} cannot be held: hived knows no field that suspends a {f'{group} {kind}'.strip()}. To end it, "
+        f"hived delete {job.name}"
+    )
+
+
+def _record_of(kube: KubeClient, job: Job) -> Record | None:
+    """The record of a job that `hived submit` made; None for any other."""
+    if job.api_version:
+        return None
+    for each in job.pods[:1]:
+        namespace, _, name = each.partition("/")
+        try:
+            pod = kube.get(pod_path(namespace, name), JobPod)
+        except KubeError as error:
+            if not error.is_not_found:
+                raise
+            continue
+        record = find_record(kube, namespace, (pod.metadata.labels or {}).get(JOB, ""))
+        return record if record is not None and belongs(pod, record) else None
+    return None

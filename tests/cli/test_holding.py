@@ -1,0 +1,228 @@
+"""Jobs that no queue has are held, released, deleted and planned for by any of their names, on an embedded cluster."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hived_cli import main
+from hived_extender.kube.client import KubeClient
+from hived_lab.start import Embedded, start_embedded
+from tests.expecting import expect_soon
+
+CONFIGURATION = """
+rules: 2
+webServerAddress: 127.0.0.1:0
+physicalCluster:
+  cellTypes: {NODE: {childCellType: GPU, childCellNumber: 4, isNodeLevel: true}}
+  physicalCells: [{cellType: NODE, cellAddress: n0}, {cellType: NODE, cellAddress: n1}]
+virtualClusters: {default: {virtualCells: [{cellType: NODE, cellNumber: 2}]}}
+"""
+LATER = """
+apiVersion: v1
+kind: Pod
+metadata: {name: later}
+spec: {containers: [{name: m, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: plain-later}
+spec: {containers: [{name: m, image: x, resources: {limits: {cpu: 1}}}]}
+"""
+SOON = """
+apiVersion: v1
+kind: Pod
+metadata: {name: soon-pod}
+spec: {containers: [{name: m, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: soon-web}
+spec:
+  selector: {matchLabels: {app: soon-web}}
+  template:
+    metadata: {labels: {app: soon-web}}
+    spec: {containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}
+---
+apiVersion: batch/v1
+kind: Job
+metadata: {name: soon-job}
+spec:
+  template: {spec: {restartPolicy: Never, containers: [{name: m, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}}
+"""
+JOBS = """
+apiVersion: v1
+kind: Pod
+metadata: {name: solo}
+spec: {containers: [{name: m, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}
+---
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: sent}
+spec:
+  tasks:
+  - name: w
+    replicas: 2
+    template: {spec: {containers: [{name: main, image: x, resources: {limits: {cpu: 1}}}]}}
+"""
+
+
+class Cluster:
+    """A running service, and the commands of this test on it."""
+
+    def __init__(self, running: Embedded, folder: Path) -> None:
+        self.running, self.folder, self.kube = (
+            running,
+            folder,
+            KubeClient.connect(kubeconfig=str(running.cluster.hived_kubeconfig)),
+        )
+
+    def run(self, *words: str) -> Result:
+        """A command that asks the service and the API server."""
+        options = ["--server", self.running.extender.url, "--kubeconfig", str(self.running.cluster.hived_kubeconfig)]
+        return CliRunner().invoke(main, [*words, *options])
+
+    def ask(self, *words: str) -> Result:
+        """A command that asks the service alone."""
+        return CliRunner().invoke(main, [*words, "--server", self.running.extender.url])
+
+    def job(self, name: str, namespace: str = "default", gpus: int = 1, **spec: Any) -> None:
+        """A batch Job of two pods."""
+        limits = {"nvidia.com/gpu": gpus} if gpus else {"cpu": 1}
+        pods = {"restartPolicy": "Never", "containers": [{"name": "m", "image": "x", "resources": {"limits": limits}}]}
+        body = {"parallelism": 2, "completions": 2, "template": {"spec": pods}, **spec}
+        document = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": body}
+        self.kube.create(f"/apis/batch/v1/namespaces/{namespace}/jobs", document)
+
+    def row(self, name: str) -> str:
+        """The state and the counts of a job, "" if it is in no list."""
+        lines = self.ask("get", "jobs", name).output.splitlines()[1:]
+        return " ".join(lines[0].split()[2:3] + lines[0].split("   ")[-3:]) if lines else ""
+
+    def pods(self, start: str) -> int:
+        """How many pods there are whose names begin so, in all namespaces."""
+        return sum(pod["metadata"]["name"].startswith(start) for pod in self.kube.get("/api/v1/pods")["items"])
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    folder = tmp_path_factory.mktemp("holding")
+    (folder / "cluster.yaml").write_text(CONFIGURATION)
+    (folder / "jobs.yaml").write_text(JOBS)
+    with start_embedded(folder / "cluster.yaml") as running:
+        found = Cluster(running, folder)
+        found.kube.create("/api/v1/namespaces", {"metadata": {"name": "far"}})
+        yield found
+
+
+@pytest.mark.parametrize("gpus", [1, 0])
+def test_a_job_is_suspended_and_resumed_by_its_short_name_in_any_namespace(cluster: Cluster, gpus: int) -> None:
+    name = f"train{gpus}"
+    cluster.job(name, "far", gpus)
+    expect_soon(lambda: "Running" in cluster.row(name))
+    assert cluster.run("hold", name).output == f"Job/far/{name}: held: its controller deletes its pods\n"
+    expect_soon(lambda: "Held" in cluster.row(name) and not cluster.pods(name))
+    assert cluster.run("hold", name, "-n", "far").output == f"Job/far/{name}: is held already\n"
+    assert cluster.run("release", f"Job/far/{name}").output == f"Job/far/{name}: released\n"
+    expect_soon(lambda: "Running" in cluster.row(name))
+    deleted = cluster.run("delete", name, "-n", "far", "--yes")
+    assert (deleted.exit_code, f"Job/far/{name}, which goes with its pods" in deleted.output) == (0, True)
+
+
+def test_a_held_job_names_the_command_that_releases_it_and_since_when_it_is_held(cluster: Cluster) -> None:
+    cluster.job("asleep")
+    expect_soon(lambda: "Running" in cluster.row("asleep"))
+    assert cluster.run("hold", "asleep").exit_code == 0
+    expect_soon(lambda: "Held" in cluster.row("asleep") and not cluster.pods("asleep"))
+    [job] = json.loads(cluster.ask("get", "jobs", "asleep", "-o", "json").output)["items"]
+    conditions = cluster.kube.get("/apis/batch/v1/namespaces/default/jobs/asleep")["status"]["conditions"]
+    [held] = [one for one in conditions if one["type"] == "Suspended"]
+    assert job["since"] == held["lastTransitionTime"]
+    told = cluster.ask("why", "asleep").output
+    assert "suspended, by its owner or by hived hold, and in no queue: hived release asleep starts it" in told
+
+
+def test_a_job_that_may_not_start_yet_is_released_whatever_its_kind(cluster: Cluster) -> None:
+    (cluster.folder / "soon.yaml").write_text(SOON)
+    submitted = cluster.run("submit", str(cluster.folder / "soon.yaml"), "--begin", "+9h", "--unchecked")
+    assert submitted.exit_code == 0, submitted.output
+    for name in ("soon-pod", "soon-web", "soon-job"):
+        expect_soon(lambda name=name: cluster.row(name))
+        assert "Running" not in cluster.row(name)
+        assert cluster.run("release", name).output.endswith(": released\n")
+        expect_soon(lambda name=name: "Running" in cluster.row(name))
+    assert "is not held" in cluster.run("release", "soon-pod").output
+
+
+@pytest.mark.usefixtures("without_operators")
+def test_what_hived_submit_has_made_is_held_by_its_record(cluster: Cluster) -> None:
+    submitted = cluster.run("submit", str(cluster.folder / "jobs.yaml"), "--unchecked")
+    assert submitted.exit_code == 0, submitted.output
+    expect_soon(lambda: cluster.pods("sent-") == 2)
+    assert cluster.run("hold", "sent").output == (
+        "Job/default/sent: held: 2 pods deleted, and hived release makes them anew\n"
+    )
+    expect_soon(lambda: not cluster.pods("sent-"))
+    assert cluster.run("release", "sent").output == "Job/default/sent: released: 2 pods created\n"
+
+
+def test_what_cannot_be_held_says_why(cluster: Cluster) -> None:
+    expect_soon(lambda: cluster.row("solo"))
+    told = cluster.run("hold", "solo")
+    assert (told.exit_code, "Kubernetes suspends no pod that is there" in told.output) == (1, True)
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "u", "controller": True}
+    container = {"name": "m", "image": "x", "resources": {"limits": {"cpu": 1}}}
+    pod = {"metadata": {"name": "db-0", "ownerReferences": [owner]}, "spec": {"containers": [container]}}
+    cluster.kube.create("/api/v1/namespaces/default/pods", pod)
+    expect_soon(lambda: cluster.row("db"))
+    told = cluster.run("hold", "db")
+    assert "kubectl -n default scale statefulset db --replicas=0" in told.output
+    assert cluster.run("hold", "nobody").exit_code == 1
+
+
+@pytest.mark.parametrize("name", ["later", "plain-later"])
+def test_a_pod_that_may_not_start_yet_is_one_job(cluster: Cluster, name: str) -> None:
+    if not cluster.pods(name):
+        (cluster.folder / "later.yaml").write_text(LATER)
+        submitted = cluster.run("submit", str(cluster.folder / "later.yaml"), "--begin", "+9h", "--unchecked")
+        assert submitted.exit_code == 0, submitted.output
+
+    def held() -> bool:
+        lines = cluster.ask("get", "jobs", "-o", "wide", "--no-headers").output.splitlines()
+        found = [line for line in lines if f"default/{name} " in line]
+        assert len(found) <= 1, found
+        return len(found) == 1 and f"default/{name}" == found[0].split()[0] and "begins at" in found[0]
+
+    expect_soon(held)
+    told = cluster.ask("why", f"Gang/default/{name}").output
+    assert told.startswith(f"default/{name} ")
+    assert "begins at" in told
+
+
+def test_a_job_in_no_queue_has_no_place(cluster: Cluster) -> None:
+    told = cluster.ask("move", "solo", "--front")
+    assert (told.exit_code, told.output.startswith("Error: ")) == (1, True)
+    assert "is in no queue, and so has no place" in told.output
+
+
+def test_a_name_of_several_jobs_lists_them(cluster: Cluster) -> None:
+    for namespace in ("default", "far"):
+        cluster.job("twice", namespace)
+    expect_soon(lambda: len(cluster.ask("get", "jobs", "twice").output.splitlines()) == 3)
+    told = cluster.run("hold", "twice").output
+    assert told == "Error: twice is part of 2 names: Job/default/twice, Job/far/twice; give one of them\n"
+
+
+def test_room_is_made_for_a_job_by_any_of_its_names(cluster: Cluster) -> None:
+    cluster.job("large", "far", 64)
+    expect_soon(lambda: "Waiting" in cluster.row("large"))
+    for name in ("large", "far/large", "job/large", "Job/far/large"):
+        told = cluster.ask("defrag", "plan", "--job", name)
+        assert "no job" not in told.output, told.output
+    cluster.job("light", "far", 0)
+    expect_soon(lambda: "Running" in cluster.row("light"))
+    told = cluster.ask("defrag", "plan", "--job", "light")
+    assert (told.exit_code, "waits for no cells: it is running" in told.output) == (1, True)
