@@ -14,7 +14,7 @@ import numpy as np
 
 from hived.cells.state import State
 from hived.life.groups import bind_info_of_slot, virtual_leaves
-from hived.scenario import Asked
+from hived.scenario import Asked, Scenario
 from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
 from hived.values.events import GroupsUpgraded
@@ -139,9 +139,12 @@ class QueuedCluster(HivedCluster):
 
     def _spares(self, asked: Asked, claims: Sequence[Claim]) -> bool:
         """True if the claims still get their cells if this request gets some now."""
-        present = _Present(self.state, self.scenario.now_s)
-        beside, alone = Stage().met(present, [Claim(asked, ()), *claims]), Stage().met(present, claims)
-        return beside == [0, *(number + 1 for number in alone)]
+        now_s = self.scenario.now_s
+        beside = Scenario.copied(self.state, now_s)
+        beside.start(asked)
+        stage = Stage()
+        after = stage.met(_Present(beside.state, now_s), claims)
+        return after == stage.met(_Present(self.state, now_s), claims)
 
     def upgrade(self, ask: Ask) -> tuple[int, ...] | None:
         """Cost O(leaves x height)."""

@@ -105,9 +105,17 @@ class Stage:
         self._spare: dict[bool, Scenario] = {}  # of plays that are over
         self.afterwards: Scenario | None = None
 
-    def met(self, core: Present, claims: Sequence[Claim]) -> list[int]:
-        """The claims that get their cells in turn, beside all that holds cells now. Cost O(cells + groups)."""
-        return self.play(core, claims).met
+    def met(self, core: Present, claims: Sequence[Claim]) -> tuple[list[int], list[int]]:
+        """Return the claims that get their cells beside all that holds cells now.
+
+        First those that get them one by one, each as soon as its own pods have left; then those that get them when all
+        have left together: they may choose other cells then. Cost O(cells + groups).
+        """
+        in_turn = self.play(core, claims).met
+        leaving = [pod for claim in claims for pod in claim.leaving]
+        if len(claims) == 1 or not leaving:
+            return in_turn, in_turn
+        return in_turn, self.play(core, [Claim(claim.asked, ()) for claim in claims], leaving).met
 
     def play(
         self, core: Present, claims: Sequence[Claim], leaving: Sequence[PodRequest] = (), left: BoolArray | None = None

@@ -214,7 +214,7 @@ class Holds:
     def _keeps_room(self, core: Core, held: Held, claims: Sequence[Claimed]) -> bool:
         """True if earlier claims get their cells despite a hold; else it is withdrawn."""
         after = self._stage.met(core, self._claims(claims))
-        if len(after) == len(claims):
+        if all(len(met) == len(claims) for met in after):
             return True
         self._withdraw(core, held)
         is_same = self._stage.met(core, self._claims(claims)) == after

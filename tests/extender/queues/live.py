@@ -165,8 +165,14 @@ class Live:
         found = decide(after, ask)  # only the state that decided knows the virtual cells
         assert isinstance(found, Bind)
         self._take(after, ask, found)
-        placed = self._place_all(after, claims)
-        return len(placed) == len(claims) or placed == self._place_all(copy_state(self.state), claims)
+        placed = self._placed(after, claims)
+        return all(len(each) == len(claims) for each in placed) or placed == self._placed(self.state, claims)
+
+    def _placed(self, state: State, claims: Sequence[Claimed]) -> tuple[list[str], list[str]]:
+        """The claims that get their cells one after the other, and if all leave together."""
+        together = copy_state(state)
+        self._release(together, [key for claim in claims for key in claim.leaving])
+        return self._place_all(copy_state(state), claims), self._place_all(together, claims)
 
     def _fits(self, pending: Pending, ask: Ask, gone: Sequence[str]) -> bool:
         """Has it cells if the others get theirs one after the other, and also if all leave together?"""
