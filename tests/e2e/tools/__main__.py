@@ -1,10 +1,9 @@
-"""`python -m tests.e2e.tools [--check] [--controllers] [--helm]`: make the programs that tests need, or look for them.
+"""Make the programs that end-to-end tests need, or look for them.
 
-Controllers of jobs are among them only if they are asked for. With --helm it is Helm alone. With --published nothing is
-built: sources of other projects are fetched, see `sources`. The exit code is 0 if all
-are there now, 3 if something that they are made from cannot be had, 1 if building failed.
+The exit code is 0 if all are there now, 3 if something that they are made from cannot be had, 1 if building failed.
 """
 
+import argparse
 import subprocess
 import sys
 import time
@@ -17,18 +16,23 @@ MISSING = 3
 
 def main(arguments: list[str]) -> int:
     """Build or, with `--check`, only look; returns the exit code."""
-    began = time.monotonic()
-    is_check, has_controllers = "--check" in arguments, "--controllers" in arguments
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.tools", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="build nothing, only look")
+    parser.add_argument("--controllers", action="store_true", help="controllers of jobs too")
+    parser.add_argument("--helm", action="store_true", help="Helm alone")
+    parser.add_argument("--published", action="store_true", help="fetch sources of other projects, build nothing")
+    given = parser.parse_args(arguments)
+    began, is_check, has_controllers = time.monotonic(), given.check, given.controllers
 
     def say(text: str) -> None:
         print(f"tools: {time.monotonic() - began:4.0f} s  {text}", flush=True)
 
     try:
-        if "--published" in arguments:
+        if given.published:
             sources.fetch(say)
             say("the sources of other projects are here")
             return 0
-        if "--helm" in arguments:
+        if given.helm:
             say(f"Helm is ready: {tools.find_helm() if is_check else tools.build_helm(say)}")
             return 0
         for version in tools.wanted_versions():
