@@ -464,56 +464,71 @@ def jobs(
       hived get jobs --state failed
       hived get jobs --ended -o json | jq '[.items[].ended.gpu_hours] | add'
     """
+    is_ended = is_ended or bool(since) or wanted_state in ENDED_ALONE
     if is_waiting and wanted_state:
         raise click.UsageError("--waiting and --state exclude each other")
-    is_ended = is_ended or bool(since) or wanted_state in ENDED_ALONE
-    if is_ended and (is_waiting or wanted_state not in (None, *ENDED_STATES)):
-        other = "--waiting" if is_waiting else f"--state {wanted_state}"
-        raise click.UsageError(f"{other} and --ended exclude each other")
-    if is_ended and wanted["selector"]:
+    if is_ended:
+        _check_ended(is_waiting=is_waiting, state=wanted_state, selector=wanted["selector"], since=since)
+    since = since or SINCE
+    states = WAITING_STATES if is_waiting else (wanted_state or "",)
+    part = {"ended": (since,)} if is_ended else {"queued": (QUEUED,)}
+    asked = {**{key: (value,) for key, value in wanted.items()}, "state": states, **part}
+    path = jobs_path(asked | ({"pods": ("1",)} if has_pods else {}) | ({"me": (getpass.getuser(),)} if is_mine else {}))
+    is_limited = name is not None or is_mine or any(states) or any(wanted.values())
+    is_known = name is None
+
+    def fetch() -> tuple[bytes, list[Job]]:
+        told = inspector.fetch_new(path)
+        found = inspector.decode(path, Jobs, told).items
+        if name is not None:
+            found = matching([job for job in found if job.name != MASKED], name, wanted["namespace"])
+        return told, found
+
+    def answer() -> Answer:
+        nonlocal is_known
+        told, found = fetch()
+        if not found and wanted["vc"]:
+            of_vc(inspector.free_cells(), wanted["vc"])
+        if not found and not is_known and name is not None:
+            check_known(inspector, name, wanted["namespace"], is_ended=is_ended)
+            told, found = fetch()
+        is_known = True  # with --watch it may go
+        if output == "json":
+            return ordered_json(told if name is None else as_json(Jobs(items=found)))
+        if is_ended:
+            return _ended_jobs(found, since, is_wide=output == "wide")
+        return _present_jobs(found, is_limited=is_limited, is_wide=output == "wide")
+
+    show(answer)
+
+
+def _check_ended(*, is_waiting: bool, state: str | None, selector: str, since: str) -> None:
+    """Raises UsageError for options of `jobs` that ended jobs do not have, and for a time that cannot be read."""
+    if is_waiting or state not in (None, *ENDED_STATES):
+        raise click.UsageError(f"{'--waiting' if is_waiting else f'--state {state}'} and --ended exclude each other")
+    if selector:
         raise click.UsageError("--selector and --ended exclude each other: no labels of ended jobs are kept")
     if since:
         try:
             read_duration(since)
         except UserError as error:
             raise click.BadParameter(error.message, param_hint="'--since'") from error
-    states = WAITING_STATES if is_waiting else (wanted_state or "",)
-    part = {"ended": (since or SINCE,)} if is_ended else {"queued": (QUEUED,)}
-    asked = {**{name: (value,) for name, value in wanted.items()}, "state": states, **part}
-    path = jobs_path(asked | ({"pods": ("1",)} if has_pods else {}) | ({"me": (getpass.getuser(),)} if is_mine else {}))
 
-    is_known = name is None
 
-    def chosen() -> tuple[bytes, list[Job]]:
-        told = inspector.fetch_new(path)
-        jobs = inspector.decode(path, Jobs, told).items
-        if name is not None:
-            jobs = matching([job for job in jobs if job.name != MASKED], name, wanted["namespace"])
-        return told, jobs
+def _ended_jobs(jobs: Sequence[Job], since: str, *, is_wide: bool) -> str:
+    """Return the table of jobs that ended within a time, or a sentence if there is none."""
+    if not jobs:
+        return f"No such job has ended within {since}."
+    now = datetime.now(UTC)
+    return form().headless(ended_table(form().ordered(jobs, ended_columns(now)), now, is_wide=is_wide))
 
-    def answer() -> Answer:
-        nonlocal is_known
-        told, jobs = chosen()
-        if not jobs and wanted["vc"]:
-            of_vc(inspector.free_cells(), wanted["vc"])
-        if not jobs and not is_known and name is not None:
-            check_known(inspector, name, wanted["namespace"], is_ended=is_ended)
-            told, jobs = chosen()
-        is_known = True  # with --watch it may go
-        if output == "json":
-            return ordered_json(told if name is None else as_json(Jobs(items=jobs)))
-        if not jobs and is_ended:
-            return f"No such job has ended within {since or SINCE}."
-        now = datetime.now(UTC)
-        if is_ended:
-            ordered = form().ordered(jobs, ended_columns(now))
-            return form().headless(ended_table(ordered, now, is_wide=output == "wide"))
-        if not jobs:
-            is_limited = name is not None or is_mine or any(states) or any(wanted.values())
-            return "No such job waits or runs." if is_limited else "No job waits or runs."
-        return form().headless(job_table(form().ordered(jobs, job_columns(now)), now, is_wide=output == "wide"))
 
-    show(answer)
+def _present_jobs(jobs: Sequence[Job], *, is_limited: bool, is_wide: bool) -> str:
+    """Return the table of jobs that wait or run, or a sentence if there is none. `is_limited`: by any option."""
+    if not jobs:
+        return "No such job waits or runs." if is_limited else "No job waits or runs."
+    now = datetime.now(UTC)
+    return form().headless(job_table(form().ordered(jobs, job_columns(now)), now, is_wide=is_wide))
 
 
 @command.command("nodes")

@@ -406,9 +406,7 @@ def command(
     if options.is_timed:
         _warn_unfollowed(inspector, [job for job in created.jobs if job.is_object])
     if watch:
-        watched = [job for job in created.jobs if job.document and not job.is_suspended]
-        watch_jobs(kube, {(job.namespace, job.name): job.full_name for job in watched})
-        watch_objects(kube, [job.objects[-1] for job in created.jobs if ends(job)])
+        _watch(kube, created.jobs)
 
 
 def _has_queues(found: Configuration | None) -> bool:
@@ -579,6 +577,13 @@ def _check_watched(jobs: Sequence[PlannedJob]) -> None:
         click.echo(f"--watch does not wait for pods without policies: {listed(pods)}", err=True)
     if services := [job.name for job in unwatched if job.is_object]:
         click.echo(f"--watch does not wait for what has no end that hived knows: {listed(services)}", err=True)
+
+
+def _watch(kube: KubeClient, jobs: Sequence[PlannedJob]) -> None:
+    """Wait until all jobs that end have ended. Raises UserError unless all have succeeded."""
+    watched = [job for job in jobs if job.document and not job.is_suspended]
+    watch_jobs(kube, {(job.namespace, job.name): job.full_name for job in watched})
+    watch_objects(kube, [job.objects[-1] for job in jobs if ends(job)])
 
 
 def watch_jobs(kube: KubeClient, jobs: Mapping[tuple[str, str], str]) -> None:

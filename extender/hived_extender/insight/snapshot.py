@@ -245,36 +245,20 @@ def take(service: Service) -> Snapshot:
             for name, group in state.groups.items()
             if group.virtual is None and group.spec.priority >= MIN_GUARANTEED_PRIORITY
         }
-    jobs: dict[str, _Job] = {}
-    running: dict[str, list[_RunningPod]] = {}
-    cleared = [_plain(pod, makers) for pod in plain]
-    left = iter(records)
-    record = next(left, None)
-    while record is not None:
-        time.sleep(0)  # let another waiter have the lock first
-        with open_machine(service) as machine:
-            looks, at_s = 0, service.runner.wall_s
-            while record is not None and looks < AT_ONCE:
-                looks += 1
-                if machine.cache.pods.get(record.uid) is record:
-                    looks += _note(record, machine, at_s, jobs, running)
-                    if record.state.is_placed and not record.is_in_core:
-                        cleared.append(_cleared(record, machine.cache.nodes))
-                record = next(left, None)
-    started = {pods[0].record.job for pods in running.values() if pods[0].record.is_queued}
-    waiting = sorted((job.entry(is_apart=name in started) for name, job in jobs.items()), key=_turn)
+    pods = _look_at(service, records)
+    waiting = pods.waiting()
     labels = {
         namespace: dict(machine.interpreter.labels_of(namespace))
         for namespace in sorted({entry.namespace for entry in waiting})
         if access.needs_labels
     }
     found = {group: RunningFacts(*job) for group in state.groups if (job := held_job(group)) is not None}
-    found |= {group: _facts(pods, demoted.get(group, "")) for group, pods in running.items()}
+    found |= {group: _facts(its_pods, demoted.get(group, "")) for group, its_pods in pods.running.items()}
     return Snapshot(
         state,
         version,
         service.runner.wall_s,
-        tuple(waiting),
+        waiting,
         found,
         bad,
         nodes,
@@ -284,7 +268,7 @@ def take(service: Service) -> Snapshot:
         [(one.number, one.group) for one in lost],
         [one for one in ends if one.leaves and one.was_led],
         resources,
-        cleared,
+        [*(_plain(pod, makers) for pod in plain), *pods.cleared],
         ends,
     )
 
@@ -370,6 +354,77 @@ class _RunningPod(msgspec.Struct, frozen=True):
     grace_s: float
 
 
+class _Pods(msgspec.Struct):
+    """Pods that have been looked at: those that wait by job, those with cells by group, and those without either."""
+
+    jobs: dict[str, _Job] = msgspec.field(default_factory=dict)
+    running: dict[str, list[_RunningPod]] = msgspec.field(default_factory=dict)
+    cleared: list[ClearedPod] = msgspec.field(default_factory=list)
+
+    def note(self, record: PodRecord, machine: Machine, at_s: float) -> int:
+        """Note a pod with its job. Returns the looks at offers that it took: none but for the first pod of a job."""
+        cache, looks = machine.cache, 0
+        if record.state in (PodState.WAITING, PodState.HELD):
+            looks = self._note_waiting(record, machine)
+        elif record.is_in_core and record.request is not None and record.place.info is not None:
+            preemptions = machine.preemptions
+            gone_s, grace_s = preemptions.gone_by(record, at_s), preemptions.grace_s(record)
+            one = _RunningPod(record, cache.nodes.labels_of(record), gone_s, grace_s)
+            self.running.setdefault(record.request.spec.group.name, []).append(one)
+        if record.state.is_placed and not record.is_in_core:
+            self.cleared.append(_cleared(record, cache.nodes))
+        return looks
+
+    def _note_waiting(self, record: PodRecord, machine: Machine) -> int:
+        cache, looks = machine.cache, 0
+        found = _asked(record, cache)
+        if found is None:
+            return looks
+        entry, asked = found
+        if record.is_queued:
+            entry = replace(entry, name=record.job)
+        job = self.jobs.get(entry.name)
+        if job is None or (asked is not None and not job.entry_of_first.requests):
+            said = machine.announcements.said(record.uid)
+            entry = replace(entry, user=record.user, reason=said, rules=cache.offers.refusals(record))
+            entry = replace(entry, labels=cache.nodes.labels_of(record), whole=record.whole, unit=record.unit)
+            entry = replace(entry, preempts=not machine.preemptions.never_preempts(record), wanted=record.wanted)
+            if asked is not None and (over := machine.kept.over_quota(machine.verbs.core, record, asked)):
+                entry, asked = replace(entry, refusal=over.reason, is_over_quota=True), None
+            parts = _parts(record, asked, cache)
+            nodes = len(machine.verbs.core.state.topology.node_names)
+            looks = sum(len(slots) for _, slots in parts) * (1 + nodes // NODES_OF_A_LOOK)
+            job = self.jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S, [], {}))
+            job.entry_of_first = _asking(entry, cache, parts)  # the others of its pods wait for these
+        job.pods.append(record.key)
+        job.created_s = min(job.created_s, _created_s(record))
+        job.limits.append(limit_s_of(record))
+        job.owners[record.owner] = None
+        return looks
+
+    def waiting(self) -> tuple[WaitingEntry, ...]:
+        """Return the jobs that wait, in the order in which they are served."""
+        started = {pods[0].record.job for pods in self.running.values() if pods[0].record.is_queued}
+        return tuple(sorted((job.entry(is_apart=name in started) for name, job in self.jobs.items()), key=_turn))
+
+
+def _look_at(service: Service, records: Sequence[PodRecord]) -> _Pods:
+    """Look at pods, `AT_ONCE` under one hold of the lock. One that has gone meanwhile is left out."""
+    found = _Pods()
+    left = iter(records)
+    record = next(left, None)
+    while record is not None:
+        time.sleep(0)  # let another waiter have the lock first
+        with open_machine(service) as machine:
+            looks, at_s = 0, service.runner.wall_s
+            while record is not None and looks < AT_ONCE:
+                looks += 1
+                if machine.cache.pods.get(record.uid) is record:
+                    looks += found.note(record, machine, at_s)
+                record = next(left, None)
+    return found
+
+
 def bad_nodes_of(machine: Machine, state: State) -> dict[str, tuple[str, float | None]]:
     """The configured nodes that cannot be used, or not wholly: why, and since when. Under the lock."""
     names = state.topology.node_names
@@ -384,43 +439,6 @@ def open_machine(service: Service) -> Iterator[Machine]:
         if service.runner.fault:
             raise InvariantError(f"stopped after an internal error: {service.runner.fault}")
         yield machine
-
-
-def _note(
-    record: PodRecord, machine: Machine, at_s: float, jobs: dict[str, _Job], running: dict[str, list[_RunningPod]]
-) -> int:
-    """Note a pod with its job. Returns the looks at offers that it took: none but for the first pod of a job."""
-    cache, looks = machine.cache, 0
-    if record.state in (PodState.WAITING, PodState.HELD):
-        found = _asked(record, cache)
-        if found is not None:
-            entry, asked = found
-            if record.is_queued:
-                entry = replace(entry, name=record.job)
-            job = jobs.get(entry.name)
-            if job is None or (asked is not None and not job.entry_of_first.requests):
-                said = machine.announcements.said(record.uid)
-                entry = replace(entry, user=record.user, reason=said, rules=cache.offers.refusals(record))
-                entry = replace(entry, labels=cache.nodes.labels_of(record), whole=record.whole, unit=record.unit)
-                entry = replace(entry, preempts=not machine.preemptions.never_preempts(record), wanted=record.wanted)
-                if asked is not None and (over := machine.kept.over_quota(machine.verbs.core, record, asked)):
-                    entry, asked = replace(entry, refusal=over.reason, is_over_quota=True), None
-                parts = _parts(record, asked, cache)
-                nodes = len(machine.verbs.core.state.topology.node_names)
-                looks = sum(len(slots) for _, slots in parts) * (1 + nodes // NODES_OF_A_LOOK)
-                job = jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S, [], {}))
-                job.entry_of_first = _asking(entry, cache, parts)  # the others of its pods wait for these
-            job.pods.append(record.key)
-            job.created_s = min(job.created_s, _created_s(record))
-            job.limits.append(limit_s_of(record))
-            job.owners[record.owner] = None
-    elif record.is_in_core and record.request is not None and record.place.info is not None:
-        preemptions = machine.preemptions
-        gone_s, grace_s = preemptions.gone_by(record, at_s), preemptions.grace_s(record)
-        labels = cache.nodes.labels_of(record)
-        one = _RunningPod(record, labels, gone_s, grace_s)
-        running.setdefault(record.request.spec.group.name, []).append(one)
-    return looks
 
 
 def _asked(record: PodRecord, cache: ClusterCache) -> tuple[WaitingEntry, Round | PodRequest | None] | None:

@@ -4,6 +4,8 @@ Kubernetes may not enforce the limit by which a unit was backfilled, and its own
 noted at the start, for rule 30.7.
 """
 
+from collections import Counter
+from collections.abc import Iterator
 from math import inf
 
 import numpy as np
@@ -300,36 +302,18 @@ class OwnTurn:
             return
         refusals.awaits_quota.clear()
         first: Reservation | None = None
-        closed, depth = dict[str, None](), dict[str, int]()
+        closed = dict[str, None]()
         walk = Walk(line, table.own_rank)
-        for key in walk:
-            if self._is_enough:  # the next walk finds at once that all these are refused
-                refusals.is_stale = refusals.is_cut = True
-                refusals.reservation = first or refusals.reservation
-                return
-            entry = table.entries[key]
-            rules = table.rules.of(entry.unit.queue)
-            policy = rules.policy.row
-            depth[entry.unit.queue] = depth.get(entry.unit.queue, 0) + 1
-            is_deep = rules.max_depth and depth[entry.unit.queue] > rules.max_depth
-            if entry.unit.queue in closed or is_deep:
-                continue
-            if not is_promised(table, entry, refusals):
-                if policy.keeps_quota and awaits_quota(table, entry, refusals):
-                    closed[entry.unit.queue] = None
-                    refusals.awaits_quota[entry.unit.queue] = key
-                elif entry.impossible:
-                    walk.took()
-                continue
+        for entry in self._may_start(walk, refusals, closed):
+            policy = table.rules.of(entry.unit.queue).policy.row
             kept = first if policy.reserves else None
             if kept is not None and entry.kind in kept.passed:
                 continue
             shape = table.kinds[entry.kind].spec, entry.unit.preempts
             placed, unit = self._find(entry, now, knows_whole=shape in refusals.no_room)
-            if placed is None:
-                if entry.impossible:
-                    walk.took()
-                    continue
+            if placed is None and entry.impossible:
+                walk.took()
+            elif placed is None:
                 refusals.no_room.add(shape)
                 if not could_ever(table, entry, refusals):
                     continue
@@ -338,7 +322,7 @@ class OwnTurn:
                 elif policy.reserves and first is None:
                     if late := in_the_way(table, entry, now):
                         for each in late:
-                            self._lose(each, key)
+                            self._lose(each, entry.unit.key)
                         return
                     first = self._reserve(entry, refusals, now)
             elif kept is not None and not kept.allows(placed.leaves, entry.unit.limit_s, now):
@@ -353,7 +337,31 @@ class OwnTurn:
                 walk.took()
                 if self._is_to_walk_again(refusals, first):
                     return
-        refusals.reservation = first
+        refusals.reservation = first or (refusals.reservation if refusals.is_cut else None)
+
+    def _may_start(self, walk: Walk, refusals: OwnRefusals, closed: dict[str, None]) -> Iterator[Entry]:
+        """Yield the units of a walk whose queue is not `closed` and whose quota allows more.
+
+        Adds queues that close for their quota. Cuts the walk when the turn has searched enough: the next walk finds at
+        once that all units before are refused.
+        """
+        table, depth = self._table, Counter[str]()
+        for key in walk:
+            if self._is_enough:
+                refusals.is_stale = refusals.is_cut = True
+                return
+            entry = table.entries[key]
+            queue, rules = entry.unit.queue, table.rules.of(entry.unit.queue)
+            depth[queue] += 1
+            if queue in closed or (rules.max_depth and depth[queue] > rules.max_depth):
+                continue
+            if is_promised(table, entry, refusals):
+                yield entry
+            elif rules.policy.row.keeps_quota and awaits_quota(table, entry, refusals):
+                closed[queue] = None
+                refusals.awaits_quota[queue] = key
+            elif entry.impossible:
+                walk.took()
 
     def _is_to_walk_again(self, refusals: OwnRefusals, first: Reservation | None) -> bool:
         """Is there to be another walk after a start (rule 30.9)? The first unit may have no quota left, too."""
