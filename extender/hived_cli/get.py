@@ -273,7 +273,7 @@ def _opportunistic_nodes(vc_name: str, found: list[AffinityGroup]) -> str:
 
 
 def _shortage(vc_name: str, cells: list[Cell], reasons: dict[str, str]) -> list[str]:
-    """Which of the cells that a virtual cluster is promised lack leaf cells now, and why."""
+    """Return a line for each promised cell that lacks leaf cells now, with the reason."""
     promised = [cell for cell in cells if not _is_opportunistic_entry(cell)]
     lines = []
     short_count = 0

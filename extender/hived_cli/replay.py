@@ -57,7 +57,7 @@ def command(scenarios: tuple[Path, ...], configs: Path, out: Path, check: bool, 
 
 
 def _plan(scenarios: tuple[Path, ...], out: Path) -> list[tuple[Path, Path]]:
-    """Which trace each scenario goes to. Raises UsageError if two would share one or a trace replace its scenario."""
+    """Return the trace of each scenario. Raises UsageError if two share one, or a trace would replace its scenario."""
     files = [file for path in scenarios for file in (sorted(path.glob("*.jsonl")) if path.is_dir() else [path])]
     if not files:
         raise click.UsageError("there is no *.jsonl file in the folder")

@@ -118,7 +118,7 @@ class ServeOptions:
         logs.configure(self.log_format, self.log_level, only=Brief() if is_brief else None, is_queued=is_queued)
 
     def source(self) -> ConfigMapName | Path:
-        """Where the configuration is."""
+        """The place of the configuration."""
         if self.config_map:
             return ConfigMapName(*_namespaced("--config-map", self.config_map))
         return self.config or config_path(os.environ)
@@ -151,7 +151,7 @@ class ServeOptions:
         return WebhookPort(self.webhook_port, ServerTls(certificate, key, options="--webhook-tls"))
 
     def secret(self) -> BindingSecretName | None:
-        """Where the keys of bindings are, and until when pods need no proof."""
+        """The Secret with the keys of bindings, and the moment until which pods need no proof."""
         if self.binding_secret is None:
             return None
         until = self.trust_unproved_before
@@ -357,7 +357,7 @@ def command(**given: Any) -> None:
 
 
 def syncing_of(options: ServeOptions) -> "NodeSyncing | None":
-    """How the nodes of the configuration follow those of the cluster, if they do. Raises UserError."""
+    """Return how the nodes of the configuration follow those of the cluster, if they do. Raises UserError."""
     if options.sync_nodes is None:
         return None
     from hived_cli.config.generating import read_limits, split  # noqa: PLC0415  # it generates configurations,

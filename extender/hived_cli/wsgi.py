@@ -70,7 +70,7 @@ class Beginning:
 
 
 def _why_not(environ: dict[str, Any]) -> str:
-    """Why a server must not have this application, "" if it may."""
+    """Return why a server must not have this application, "" if it may."""
     if environ["wsgi.multiprocess"]:
         return "several processes would each give the same cells away: have the WSGI server run one, with threads"
     if not environ["wsgi.multithread"]:

@@ -37,7 +37,7 @@ def service_hosts(service: str, namespace: str) -> list[str]:
 
 
 def expiry(certificate: bytes) -> datetime:
-    """When the first certificate of a PEM text ends. Raises ValueError if it is none."""
+    """Return when the first certificate of a PEM text ends. Raises ValueError if it is none."""
     return x509.load_pem_x509_certificate(certificate).not_valid_after_utc
 
 
@@ -75,11 +75,11 @@ class Authority:
 
     @property
     def expires_at(self) -> datetime:
-        """When everything that it has signed ends at the latest."""
+        """The moment at which everything that it has signed ends at the latest."""
         return self._certificate.not_valid_after_utc
 
     def end(self, days: int) -> datetime:
-        """When a certificate for so many days from now ends."""
+        """Return when a certificate for so many days from now ends."""
         return min(_end(days), self.expires_at)
 
     def server(self, hosts: Sequence[str], days: int) -> KeyPair:

@@ -52,7 +52,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class BindingSecretName(msgspec.Struct, frozen=True):
-    """Which Secret has the keys that bindings are proved by; see `Prover` for `trusts_before`."""
+    """The name of the Secret with the keys that prove bindings; see `Prover` for `trusts_before`."""
 
     namespace: str
     name: str

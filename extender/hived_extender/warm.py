@@ -56,7 +56,10 @@ def has_compiler() -> bool:
 
 
 def describe_kernels() -> str:
-    """Which kernels a command here runs, and of slow ones how to have quick ones. Loads those that are on disk."""
+    """Return which kernels a command here runs, and of slow ones how to have quick ones.
+
+    Loads those that are on disk.
+    """
     load_kernels()
     if not lacks_kernels():
         return kernels_in_use()
@@ -167,7 +170,9 @@ class Changeover:
             self._thread.join(END_S)
 
     def describe(self) -> str:
-        """Which kernels run, as `kernels_in_use` says it, and how far the compiler is: `plain, compiling 3 of 26`."""
+        """Return which kernels run, as `kernels_in_use` says it, and how far the compiler is: `plain, compiling 3 of
+        26`.
+        """
         in_use, progress = kernels_in_use(), self._progress
         return f"{in_use}, {progress}" if progress and has_plain_kernels() else in_use
 

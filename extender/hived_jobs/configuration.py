@@ -1,4 +1,4 @@
-"""Where submission finds the cluster's configuration: a file, or what a running embedded cluster publishes."""
+"""The cluster's configuration, for submission: from a file, or published by a running embedded cluster."""
 
 from pathlib import Path
 

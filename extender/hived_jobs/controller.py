@@ -231,7 +231,7 @@ class JobController:
 
 
 def _retried(state: JobState, reaction: Reaction) -> dict[str, int]:
-    """How often each pod was started again by a policy that limits that; a restart of the whole job begins anew."""
+    """Return how often each pod was started again by a policy with a limit; a restart of the job begins anew."""
     if reaction.action is Action.RESTART_JOB:
         return {}
     if reaction.policy is None or reaction.policy.most is None:

@@ -77,7 +77,7 @@ def submission_refusals(
 
 
 def _too_slow(permissions: Permissions, pod: Pod) -> str:
-    """Why an opportunistic pod asks for too much time to leave, "" if it does not."""
+    """Return why an opportunistic pod asks for too much time to leave, "" if it does not."""
     most_s = permissions.most_grace_s(pod)
     if most_s is None or pod.spec is None:
         return ""
@@ -324,7 +324,7 @@ class _Creation:
         self.created.others.append(stored)
 
     def _collection(self, manifest: Manifest) -> str | None:
-        """Where an object is created; None if the cluster has no such kind."""
+        """Return the collection where an object is created; None if the cluster has no such kind."""
         version, kind = manifest["apiVersion"], manifest["kind"]
         if self._served.find(version, kind) is None:
             return None

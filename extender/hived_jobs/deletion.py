@@ -110,7 +110,8 @@ def of_maker(kube: KubeClient, job: Job) -> Deletion | None:
 
 
 def of_ended(kube: KubeClient, job: Job) -> Deletion | None:
-    """What a job that has ended has left: its object, else its pods, but none that goes on; None for nothing.
+    """Return the deletion of what an ended job left: its object, else its pods, but none that goes on; None for
+    nothing.
 
     Raises KubeError.
     """

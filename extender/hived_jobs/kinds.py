@@ -161,7 +161,7 @@ def _kind_of(document: Document) -> tuple[str, str]:
 
 
 def _unserved(version: str, kind: str, served: Served) -> str:
-    """Why an object cannot be created, and what to do about it."""
+    """Return why an object cannot be created, and what to do about it."""
     said = f"this cluster has no {kind} ({version})"
     if others := served.versions(version, kind):
         return f"{said}: write apiVersion: {others[0]}, which it has"

@@ -49,7 +49,7 @@ class RunPolicy:
 
     @property
     def queue(self) -> tuple[Section, str]:
-        """Where a queue may be named."""
+        """The field that may name a queue."""
         return self.scheduling, "queue"
 
     def fate(self, roles: Sequence[Role], deciding: str) -> dict[str, Any]:

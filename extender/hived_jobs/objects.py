@@ -279,7 +279,7 @@ def wait_ended(kube: KubeClient, manifest: Manifest) -> JobState | None:
 
 
 def reading(job: PlannedJob, configuration: Configuration | None) -> str:
-    """What hived reads of an object, in one sentence: its pods, virtual cluster, priority, and whether it queues."""
+    """Return the reading of an object in one sentence: its pods, virtual cluster, priority, and whether it queues."""
     from hived_extender.machine.certificates import asks_of, counted  # noqa: PLC0415  # loads the core; help does without
 
     [manifest] = job.objects
@@ -340,7 +340,7 @@ def _near_device(job: SeenJob, interpreter: Interpreter) -> str:
 
 
 class QueueBound(msgspec.Struct, frozen=True):
-    """What a job may have at once in its queue: `refusal` says why it can never run, "" if it may.
+    """The most that a job may have at once in its queue: `refusal` says why it can never run, "" if it may.
 
     It `only_borrows` if its virtual cluster is too small for it, and its queue borrows.
     """

@@ -68,7 +68,7 @@ class TaskRole:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """How many instances of a task role have to fail, or to succeed, for the job to end; None for no such number."""
+    """The number of instances of a task role that fail, or succeed, before the job ends; None for no such number."""
 
     failed: int | None = 1
     succeeded: int | None = None
@@ -173,7 +173,7 @@ def near_roles(roles: list[TaskRole], root: Section, cluster: ClusterSpec | None
 
 
 def _why_not_near(role: TaskRole, roles: list[TaskRole]) -> str:
-    """Why the instances of a task role cannot be kept in a cell of their own; "" if they can."""
+    """Return why the instances of a task role cannot be kept in a cell of their own; "" if they can."""
     mates = [other.name for other in roles if role.group and other.group == role.group and other is not role]
     if mates:
         return (
@@ -215,7 +215,7 @@ def _placed_role(role: TaskRole, wish: Section, job: Job, capacity: Capacity | N
 
 
 def _place_of(wish: Section, key: str) -> Section:
-    """Where a task role says this of its SKU: beside its other wishes, as OpenPAI's portal has it, or in a section."""
+    """Return the section of a SKU's wishes: beside its other ones, as OpenPAI's portal has it, or one of its own."""
     own = wish.section("resourcePerInstance")
     if key in own and key in wish:
         raise wish.refuse(key, f"resourcePerInstance has a {key} too; keep one of them")
@@ -312,7 +312,7 @@ def _stored_form(document: Document) -> Manifest:
 
 
 def _rules(roles: list[TaskRole], job: Job) -> Rules:
-    """What OpenPAI does when pods end or go.
+    """Return the rules of OpenPAI for pods that end or go.
 
     A gang that loses a pod starts again, as its pods know each other; other instances come again one by one. Neither is
     a retry. Instances without a gang are started again as often as their task role says, before they count as failed.

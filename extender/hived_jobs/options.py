@@ -1,4 +1,4 @@
-"""What a submitter asks beside the file: a run limit, an array, a moment to begin, jobs to wait for.
+"""Options of a submitter beside the file: a run limit, an array, a moment to begin, jobs to wait for.
 
 Each is written into the document of a job before it is planned, where its kind has a place for it. A kind that has none
 is refused with a remedy. The service reads the words about the start from the job's annotations (rule 24.15).

@@ -44,7 +44,7 @@ class Action(Enum):
 
 
 class Phase(Enum):
-    """Where a job stands. PENDING: no pod of it has started. One that is SUSPENDED or ABORTED can be resumed."""
+    """The phase of a job. PENDING: no pod of it has started. One that is SUSPENDED or ABORTED can be resumed."""
 
     CREATING = "Creating"
     SUSPENDED = "Suspended"

@@ -56,7 +56,7 @@ class Wishes(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class JobState(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
-    """Where a job stands.
+    """The state of a job.
 
     `retries` counts how often pods were started again by its policies, and `pod_retries` how often each pod was by a
     policy that limits that. `going` has the pods that have to go before they are made again, with the uid of each that
@@ -86,7 +86,7 @@ class Record:
 
     @property
     def path(self) -> str:
-        """Where it is kept."""
+        """The path of its record."""
         return record_path(self.namespace, self.name)
 
     @property
@@ -137,7 +137,7 @@ def create_record(kube: KubeClient, record: Record) -> Record:
 
 
 def exists(known: Record) -> str:
-    """Why a job that is there already is not submitted, and what to do instead."""
+    """Return why a job that is there already is not submitted, and what to do instead."""
     where, phase = f"{known.full_name} -n {known.namespace}", known.state.phase
     start = f"it is {phase.value.lower()}, start it: hived resume {where}; else " if phase.is_resumable else ""
     return (

@@ -1,4 +1,4 @@
-"""Which kinds of objects a cluster has: its API server is asked once for each group and version."""
+"""The kinds of objects that a cluster serves: its API server is asked once for each group and version."""
 
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote

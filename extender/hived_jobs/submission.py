@@ -125,7 +125,7 @@ class PlannedJob:
 
 
 class RoleSize(msgspec.Struct, frozen=True, rename="camel"):
-    """What a configuration makes of a role: the leaf cells of each pod, and whether it sees their devices."""
+    """The size of a role by a configuration: the leaf cells of each pod, and whether it sees their devices."""
 
     cells: int
     sees_devices: bool = True

@@ -128,7 +128,7 @@ def _switch(kube: KubeClient, job: Job, *, is_on: bool) -> str:
 
 
 def _why_not(job: Job) -> str:
-    """Why a job cannot be held, and what would do instead."""
+    """Return why a job cannot be held, and what would do instead."""
     if not is_full(job.name) or job.name.startswith("podgroup/"):
         return (
             f"{job.name} cannot be held: it consists of pods, and Kubernetes suspends no pod that is there. To end it, "

@@ -126,7 +126,7 @@ def _begin(document: Document, submission: Submission) -> tuple[Job, Section]:
 
 
 def _success_policy(spec: Section, names: list[str]) -> tuple[Policy, ...]:
-    """When a set is complete before all its pods have ended."""
+    """Return when a set is complete before all its pods have ended."""
     success = spec.section("successPolicy")
     operator, targets = success.text("operator", "All"), success.texts("targetReplicatedJobs")
     if operator not in ("All", "Any"):

@@ -38,7 +38,7 @@ from hived_simulator.writing import (
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a campaign is. `done` and `total` count tasks that need no cells any more, of all runs."""
+    """The progress of a campaign. `done` and `total` count tasks that need no cells any more, of all runs."""
 
     policy: str
     draw: int

@@ -87,7 +87,7 @@ class ConfigText(NamedTuple):
 
 
 class Wish(msgspec.Struct, frozen=True):
-    """How to certify.
+    """The options of a certification.
 
     percent : by how much a mean delay may grow
     tenants : as for `hived simulate`: TENANT=VC texts, or `auto`

@@ -86,7 +86,7 @@ class SimulatedCluster(Protocol):
         ...
 
     def can_ever_run(self, task: Task) -> Waits | None:
-        """Why a task cannot run in an empty, healthy cluster; None if it can."""
+        """Return why a task cannot run in an empty, healthy cluster; None if it can."""
         ...
 
     def lacks_room(self, task: Task, priority: int) -> Cause | None:

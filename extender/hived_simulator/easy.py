@@ -165,7 +165,7 @@ class EasyLoop(Loop):
             self._queue = [place for place in self._queue if place not in started]
 
     def _shadow(self, first: Task, free: dict[str, LongArray]) -> tuple[float, dict[str, LongArray]]:
-        """When the first task fits at the latest, and what could be taken then; it never fits before it."""
+        """Return when the first task fits at the latest, and what could be taken then; it never fits before it."""
         order = sorted(self._running.values(), key=lambda task: (self._ends_s(task), task.place))
         low, high = 0, len(order)  # it does not fit once `low` have ended
         while high - low > 1:

@@ -91,7 +91,7 @@ def bad_leaves_of(state: State, vc: str) -> int:
 
 
 def configured_leaves(state: State, group: str) -> int:
-    """How many leaf cells of a group are configured; 0 if the state does not know it."""
+    """Return how many leaf cells of a group are configured; 0 if the state does not know it."""
     found = state.groups.get(group)
     return 0 if found is None else int(np.count_nonzero(found.physical != NO_CELL))
 

@@ -370,7 +370,7 @@ class HivedCluster(SimulatedCluster):
         return level_name(self.state.topology, level)
 
     def _decide(self, task: Task, pod: PodRequest, phase: Phase) -> Decision:
-        """Where a task can run, by its first pod; if others have to leave, its cells are reserved."""
+        """Decide where a task can run, by its first pod; if others have to leave, its cells are reserved."""
         decision = self.scenario.ask(Asked(pod), phase)
         if isinstance(decision, Preempt) and phase is Phase.FILTERING:
             decision = self.scenario.ask(Asked(pod), Phase.PREEMPTING)

@@ -83,7 +83,7 @@ STEPS_PER_LOOK = 64
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How tasks are queued and evicted.
+    """The way in which tasks are queued and evicted.
 
     grace_s : seconds between the decision that victims leave and the moment when they are gone
     has_backfill : later tasks of a virtual cluster pass tasks that have no room

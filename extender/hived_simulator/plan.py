@@ -171,7 +171,7 @@ class Plan(msgspec.Struct, frozen=True):
         return any(policy.kind in QUEUES for policy in self.policies)
 
     def manner(self, policy: Policy) -> Manner:
-        """How a policy queues and evicts tasks."""
+        """The way in which a policy queues and evicts tasks."""
         return Manner(self.options.grace_s, policy.has_backfill, policy.over_quota is OverQuota.OPPORTUNISTIC)
 
     def tasks(self, trace: Trace, policy: Policy | None = None) -> list[Task]:
@@ -373,7 +373,7 @@ def trace_in(folder: Path) -> Path:
 
 
 def _places() -> list[Path]:
-    """Where examples are: beside this module in an installed package, else in the checkout."""
+    """Return the folders of examples: beside this module in an installed package, else in the checkout."""
     here = Path(__file__).resolve()
     return [here.parent / "cases", here.parents[2] / "examples"]
 

@@ -49,7 +49,7 @@ LIMITS_S = (
 
 
 class Queueing(msgspec.Struct, frozen=True):
-    """How the queues of a policy are served, and what they know of jobs.
+    """The rules of the queues of a policy, and what they know of jobs.
 
     Attributes
     ----------

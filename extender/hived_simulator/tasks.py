@@ -42,7 +42,7 @@ class Phase(IntEnum):
 
 
 class Cause(IntEnum):
-    """Why a task waits. Order is that of columns in results."""
+    """The cause of a wait. Order is that of columns in results."""
 
     BEHIND = 0  # others of its virtual cluster come first
     FULL = 1  # its virtual cluster has too few free leaf cells

@@ -46,7 +46,7 @@ class Room(NamedTuple):
 
 @kernel
 def exposures_of_free(t: TopologyArrays, s: Cells, chain: int) -> IntArray:
-    """How soon a VC will take the free cells of each chain level.
+    """Return how soon a VC will take the free cells of each chain level.
 
     0: some are left over when all claims are met. 1: VCs claim them as a whole. 2: they claim nodes, or have to split
     them. Shape (chain levels, 2): first for cells of which a part is lent, then for others. Cost O(levels), and O(free
@@ -75,8 +75,8 @@ def exposures_of_free(t: TopologyArrays, s: Cells, chain: int) -> IntArray:
 
 @kernel
 def exposure(t: TopologyArrays, s: Cells, cell: int, of_free: IntArray) -> int:
-    """How soon a VC will take the rest of a physical cell: 4 if it uses that cell, 3 if it uses cells beside it, else
-    as `exposures_of_free` has it. 0 for virtual cells. Cost O(height).
+    """Return how soon a VC will take the rest of a physical cell: 4 if it uses that cell, 3 if it uses cells beside it,
+    else as `exposures_of_free` has it. 0 for virtual cells. Cost O(height).
     """
     if t.vc[cell] != NO_CELL:
         return 0

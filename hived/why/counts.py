@@ -1,4 +1,4 @@
-"""How the cells of a view stand to a request that waits: free, in use, in pieces, bad or refused (rules 20.3, 20.4).
+"""Counts of the cells of a view for a waiting request: free, in use, in pieces, bad or refused (rules 20.3, 20.4).
 
 A cell is counted at the lowest level that holds the largest pod of the request. Cells that the VC is promised but does
 not have count as well: as many of them as could be taken now are free, whichever hardware that is. The groups on the
@@ -129,7 +129,7 @@ class ViewLeaves:
         return self.mine & ~self.weaker
 
     def _promised(self, level: int) -> int:
-        """How many cells of a level the VC is promised and does not have."""
+        """Return how many cells of a level the VC is promised and does not have."""
         capacity = self.capacity
         above = range(level, capacity.shape.top + 1)
         return sum(max(0, capacity.claims[each]) * capacity.shape.span(each, level) for each in above)
@@ -148,7 +148,7 @@ class ViewLeaves:
         return free, bad, refused
 
     def _cells_per_row(self, cells: BoolArray, level: int) -> LongArray:
-        """How many of these cells of a level each row has."""
+        """Return how many of these cells of a level each row has."""
         capacity = self.capacity
         return np.concatenate(
             [
@@ -159,11 +159,11 @@ class ViewLeaves:
         )  # fmt: skip
 
     def _rows(self, leaves: BoolArray) -> LongArray:
-        """How many of these leaves each row has; a view that is part of a row has one of its own."""
+        """Return how many of these leaves each row has; a view that is part of a row has one of its own."""
         return np.array([(leaves & self.mine).sum()]) if self._is_within_row else self._cells_per_row(leaves, 1)
 
     def _most(self, fits: LongArray) -> int:
-        """How many pods can be placed at most, if `fits[row]` fit into a row."""
+        """Return how many pods can be placed at most, if `fits[row]` fit into a row."""
         return int(fits.sum()) if self._is_within_row else self.capacity.most(fits)
 
 
@@ -198,7 +198,8 @@ def level_for(chain: Chain, leaves: int) -> int:
 
 
 def cells_needed(members: tuple[MemberSpec, ...], span: int) -> int:
-    """How many cells with so many leaves hold these pods, larger pods first, each in the first cell that has room.
+    """Return how many cells with so many leaves hold these pods, larger pods first, each in the first cell that has
+    room.
 
     A pod that is larger than a cell counts as the cells that it fills. Cost O(sizes x leaves of a cell).
     """

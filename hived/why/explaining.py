@@ -1,4 +1,4 @@
-"""Why a request waits: the least set of causes, and how the cells stand that it looked at (rules 20.1, 20.2).
+"""The reason why a request waits: the least set of causes, and counts of the cells it looked at (rules 20.1, 20.2).
 
 Three things can be in the way: Kubernetes' offer, bad hardware, and others. Each is taken away in turn, and the core is
 asked whether it has a place then; what is tried is undone. If none of them helps alone, two are taken away, then all.
@@ -77,7 +77,7 @@ def _cells(leaves: IntArray, span: int) -> IntArray:
 
 
 def _refused(state: State, group: Group, offer: Offer | None) -> BoolArray:
-    """Which leaves of a group are on nodes that are not offered to their pod, which is not there yet?"""
+    """Return which leaves of a group are on nodes that are not offered to their pod, which is not there yet."""
     slots = np.repeat(np.arange(len(group.holders)), slot_sizes(group.members))
     if offer is None:
         return np.zeros(len(slots), np.bool_)
@@ -181,7 +181,9 @@ class _Question:
         return sum(member.pod_count * member.leaf_cell_count for member in self._request.spec.group.members)
 
     def _nearness(self, place: int, count: CellCount) -> tuple[int, int, int, int]:
-        """How much of the largest pod a view could ever hold; its free cells, its free leaves, and all its cells."""
+        """Return how much of the largest pod a view could ever hold; its free cells, its free leaves, and all its
+        cells.
+        """
         largest = self._request.spec.group.members[-1].leaf_cell_count
         return min(self._reach[place], largest), min(count.free, count.asked), count.free_leaves, count.total
 

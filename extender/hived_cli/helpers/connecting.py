@@ -1,4 +1,4 @@
-"""How commands find a service and the API server, and the options that say so."""
+"""The connections of commands to a service and the API server, and their options."""
 
 import os
 from collections.abc import Callable

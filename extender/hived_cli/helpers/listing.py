@@ -50,7 +50,7 @@ selector_option = click.option(
 
 
 class Form(msgspec.Struct, frozen=True):
-    """How a list is shown. `sort_by` is a column or a field, "" for the order of the service."""
+    """The form of a list. `sort_by` is a column or a field, "" for the order of the service."""
 
     has_headers: bool = True
     sort_by: str = ""
@@ -124,7 +124,7 @@ def ordered_json(answer: bytes) -> bytes:
 
 
 def order_of(value: object) -> tuple[Any, ...]:
-    """What a cell or a field is sorted by: lengths of time and numbers first, then text as people count, then none."""
+    """Return the sort key of a cell or a field: durations and numbers first, then text in natural order, then none."""
     if value is None or value in ("", "-"):
         return (2,)
     if isinstance(value, bool | int | float):

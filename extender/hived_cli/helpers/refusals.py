@@ -4,7 +4,7 @@ from hived_config.loader import Configuration
 
 
 def refused_in_vain(configuration: Configuration, option: str) -> str:
-    """Which `foreignDevices` are refused by no webhook, and the option that adds one; "" if the file names none.
+    """Return which `foreignDevices` are refused by no webhook, and the option that adds one; "" if the file names none.
 
     That they are refused is the default, and no reason to warn every cluster without a webhook.
     """

@@ -60,7 +60,9 @@ def state(job: Job) -> str:
 
 
 def reason(job: Job) -> str:
-    """Why a job waits, without what it asks for, which stands in a column of its own; the troubles of one that runs."""
+    """Return why a job waits, without what it asks for, which stands in a column of its own; the troubles of one that
+    runs.
+    """
     said = printable(job.sentence.removeprefix(f"needs {job.asks}; ")) or job.cause
     return f"{place(job)}: {said}" if job.place else said
 
@@ -104,7 +106,7 @@ def listed(names: list[str], most: int = 4) -> str:
 
 
 def brief_when(when: When | None, now: datetime) -> str:
-    """When a job starts, in a few words, with the kind of the answer; "-" if nothing is said."""
+    """Return when a job starts, in a few words, with the kind of the answer; "-" if nothing is said."""
     if when is None:
         return UNKNOWN
     match when.kind:
@@ -123,12 +125,12 @@ def is_unread(job: Job) -> bool:
 
 
 def start(job: Job, now: datetime) -> str:
-    """When a job of a list starts; "-" for one that has its cells."""
+    """Return when a job of a list starts; "-" for one that has its cells."""
     return PENDING if job.when is None and job.state in WAITING_STATES else brief_when(job.when, now)
 
 
 def long_when(when: When, now: datetime) -> str:
-    """When a job starts, in a sentence or two, with the kind of the answer and its place in the order."""
+    """Return when a job starts, in a sentence or two, with the kind of the answer and its place in the order."""
     match when.kind:
         case "now":
             text = "now"
@@ -152,7 +154,7 @@ def long_when(when: When, now: datetime) -> str:
 
 
 def _within(moment: str, now: datetime, word: str = "within") -> str:
-    """How long it is until a moment. One that is over is no promise of "0s": lists are some seconds old, and a job may
+    """Return the time until a moment. One in the past is no "0s": lists are some seconds old, and a job may be late.
     be late.
     """
     seconds = seconds_since(moment, now)
@@ -303,7 +305,7 @@ def _preempted(found: Preempted, now: datetime) -> str:
 
 
 def _ended(job: Job, ended: Ended, now: datetime) -> Iterator[str]:
-    """How a job ended, what it used, and when it was preempted before."""
+    """Yield lines on how a job ended, what it used, and when it was preempted before."""
     exit_of = exit_words(ended) if job.state not in NOT_BY_EXIT else ""
     said = f": {printable(exit_of)}" if exit_of else ""
     yield from paragraph(f"ended {age(ended.at, now)} ago, at {as_minute(ended.at)}{said}")

@@ -44,7 +44,7 @@ _OPTIONS = (
 
 
 class Pages(Protocol):
-    """Where answers are shown one after the other."""
+    """A place where answers are shown one after the other."""
 
     def draw(self, text: str, is_changed: bool) -> None:
         """Show an answer; `is_changed`: the service has told other things than before."""

@@ -85,7 +85,7 @@ class QueueingStrategy(Enum):
 
 
 class StopPolicy(Enum):
-    """What a stopped queue does."""
+    """The effect of stopping a queue."""
 
     NONE = "None"
     HOLD = "Hold"
@@ -109,7 +109,7 @@ class WithinPolicy(Enum):
 
 
 class BorrowPolicy(Enum):
-    """Whether a job that borrows may preempt others."""
+    """The right of a job that borrows to preempt others."""
 
     NEVER = "Never"
     LOWER = "LowerPriority"
@@ -134,7 +134,7 @@ class KueueField(msgspec.Struct, frozen=True):
     remarks: Mapping[str, str] | None = None
 
     def remark(self, value: object) -> str:
-        """What people are told of a value, "" for nothing."""
+        """Return the remark for people about a value, "" for none."""
         if self.remarks is not None:
             return self.remarks.get(str(value.value if isinstance(value, Enum) else value), "")
         return "" if self.becomes else self.difference

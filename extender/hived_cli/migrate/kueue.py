@@ -121,7 +121,7 @@ def _write(folder: Path | None, force: bool, texts: dict[str, str]) -> list[str]
 
 
 def _uses(queues: tuple[LocalQueueUse, ...]) -> str:
-    """What jobs of each LocalQueue say from now on, as a table."""
+    """Return a table of the labels that jobs of each LocalQueue need from now on."""
     rows = []
     for each in queues:
         words = [f"label {key}={value} of the job" for key, value in each.job_labels.items()]

@@ -29,7 +29,7 @@ _NAMESPACED = {"LocalQueue"}
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """What people should know of one place in a file; `is_lost` if it has no counterpart."""
+    """A remark about one place in a file; `is_lost` if it has no counterpart."""
 
     file: str
     line: int

@@ -325,7 +325,7 @@ def _users(objects: KueueObjects, queue: KueueObject, namespaces: Sequence[str])
 
 
 def may_borrow(queue: KueueObject) -> bool:
-    """Whether a ClusterQueue may use more than its quota."""
+    """True if a ClusterQueue may use more than its quota."""
     is_in_cohort = bool(cohort_of(queue))
     return is_in_cohort and any(quota.borrowing is None or quota.borrowing > 0 for quota in quotas_of(queue))
 

@@ -37,7 +37,7 @@ GIB, MIB = 2**30, 2**20
 
 
 class LocalQueueUse(msgspec.Struct, frozen=True, rename="camel"):
-    """What the jobs of a LocalQueue say from now on; nothing where their namespace is enough."""
+    """The labels that jobs of a LocalQueue need from now on; none where their namespace is enough."""
 
     namespace: str
     name: str
@@ -277,7 +277,7 @@ def _most(
 
 
 def _lends(found: KueueObject, least: Amounts) -> Amounts:
-    """How much of what an object has others may use, where limited. A flavor without a limit lends all it has."""
+    """Return the amounts that others may borrow, where limited. A flavor without a limit lends all it has."""
     given: dict[str, list[FlavorQuota]] = {}
     for quota in quotas_of(found):
         given.setdefault(quota.resource, []).append(quota)

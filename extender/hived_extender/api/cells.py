@@ -94,7 +94,7 @@ class GroupWork(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class GroupStatus(msgspec.Struct, rename="camel", omit_defaults=True):
-    """Where a group is and which pods belong to it.
+    """The cells and pods of a group.
 
     Placements: node -> device indices, preassigned cell -> leaf cells. `leaf_cell_types` are those of its leaf cells; a
     service of an older version leaves them out. `held_for` is the group on the move, or

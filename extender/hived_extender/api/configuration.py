@@ -57,7 +57,7 @@ class ConfigVersion(VersionEntry, kw_only=True):
 
 
 class RefusedEdit(msgspec.Struct):
-    """Why a text that another client stored as the configuration is not in force."""
+    """The reason why a text that another client stored as the configuration is not in force."""
 
     reason: str = ""
     when: str = ""
@@ -149,7 +149,7 @@ class ConfigPushResult(msgspec.Struct):
 
 
 class Refusal(msgspec.Struct):
-    """Why a push was refused, and its effects if done now; null if they are not the reason."""
+    """The reason why a push was refused, and its effects if done now; null if they are not the reason."""
 
     message: str
     plan: ConfigReport | None = None

@@ -186,7 +186,7 @@ class DefragPlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class MoveState(msgspec.Struct, frozen=True, rename="camel"):
-    """How far one move has come.
+    """The progress of one move.
 
     `state` is "pending", "leaving" until all pods are gone, "returning" while its new cells are held for it, "done" or
     "given up".
@@ -198,7 +198,7 @@ class MoveState(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LastLook(msgspec.Struct, frozen=True, rename="camel"):
-    """How the service looked for room by itself.
+    """The last search for room that the service made by itself.
 
     Attributes
     ----------

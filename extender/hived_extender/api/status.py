@@ -21,7 +21,7 @@ class FailedPod(msgspec.Struct, frozen=True):
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """What this replica found when it began to lead `at` a moment, by a restart or a take-over.
+    """The state that this replica found when it began to lead `at` a moment, by a restart or a take-over.
 
     `bound` pods kept their cells, and `waiting` ones go on waiting. `queued` jobs of queues that an earlier term had
     started still have their cells, or have them held again. `failed` are pods that run now without being accounted for,

@@ -88,7 +88,7 @@ class Unblock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class When(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """When a job starts, by the present queue; never shown without its kind.
+    """The start of a job, by the present queue; never shown without its kind.
 
     certain: only jobs that have to leave are in the way; they are gone `by` then. bounded: every holder in the way
     declared a limit; at `by` at the latest, unless what `unless` says happens: nothing is held for the job. estimated:
@@ -105,7 +105,7 @@ class When(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a job does not start, one sentence first.
+    """The reason why a job does not start, one sentence first.
 
     `cause` is the one that stands alone between the job and its start, or the first of the least set that does; `also`
     has the rest of that set. Cells are counted at `level`, the lowest cell type that holds the largest pod: `asked` by

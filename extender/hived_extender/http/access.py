@@ -257,7 +257,7 @@ def _bearer_token(authorization: str | None) -> str | None:
 
 
 def _reason(error: Exception) -> str:
-    """Why a review failed, in our words: an API server or a proxy may quote the token in its own."""
+    """Return why a review failed, in our words: an API server or a proxy may quote the token in its own."""
     if not isinstance(error, KubeError):
         return "the API server's answer is no review"
     if error.status == 0:
@@ -286,7 +286,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 def browser_refusal(method: str, headers: Headers, environ: Mapping[str, str] = os.environ) -> str:
-    """Why an open service does not answer a call, "" if it does. Names of `headers` are in small letters."""
+    """Return why an open service does not answer a call, "" if it does. Names of `headers` are in small letters."""
     host = origin = b""
     for key, value in headers:
         if key == b"host":

@@ -169,7 +169,7 @@ class QueueChanges:
 
 
 def _refusal(pushes: ConfigPushes | None, caller: Identity | None, action: str) -> UserError | None:
-    """Why a caller may not change all jobs, as `action` would, None if they may."""
+    """Return why a caller may not change all jobs, as `action` would, None if they may."""
     if pushes is None:
         return UserError("this service takes no changes of queues", 403)
     try:

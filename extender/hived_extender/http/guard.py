@@ -283,7 +283,7 @@ class Connection(HttpToolsProtocol):
             self._port.loop.call_later(GOODBYE_S, self.transport.abort)
 
     def _why_refused(self) -> str:
-        """Why this server does not answer the head that has just arrived, "" if it does."""
+        """Return why this server does not answer the head that has just arrived, "" if it does."""
         once = [name for name, _ in self.headers if name in ONCE]
         if len(once) > len(set(once)):
             return f"the request has several {max(once, key=once.count).decode().title()} headers"
@@ -492,7 +492,7 @@ class Port:
             self._log()
 
     def _reason(self, connection: Connection, now: float) -> str:
-        """Why a connection has to go now; "" if it may stay."""
+        """Return why a connection has to go now; "" if it may stay."""
         is_closing = connection.is_open and connection.transport.is_closing()
         if is_closing:
             connection.deadline = min(connection.deadline, now + self.limits.goodbye_s)

@@ -128,7 +128,7 @@ def jobs_in_queues(backend: Backend, mask: Mask, filters: Filters) -> list[Job]:
 
 
 def why(backend: Backend, question: Question) -> Answer:
-    """Why a job waits: its certificate, with changes that would help, and when it starts."""
+    """Return why a job waits: its certificate, with changes that would help, and when it starts."""
     try:
         view, mask = _view_of(backend, question, question.name)
     except UserError as error:

@@ -101,7 +101,7 @@ INTERNAL_ERROR = "internal error; the log of the scheduler has the details"
 
 
 def filter_call(backend: Backend, question: Question) -> Answer:
-    """Where can this pod run? One node, or the reason why it has to wait."""
+    """Return the one node where a pod can run, or the reason why it has to wait."""
     try:
         result = backend.service.filter_nodes(decode_args(question.body, FilterArgs), wait_s=question.wait_s)
     except BusyError:
@@ -120,7 +120,7 @@ def filter_call(backend: Backend, question: Question) -> Answer:
 
 
 def preempt_call(backend: Backend, question: Question) -> Answer:
-    """Which pods on which candidate node must leave for this pod?"""
+    """Return which pods on which candidate node must leave for a pod."""
     args = decode_args(question.body, PreemptArgs)
     try:
         return Answer(encode(backend.service.preempt_victims(args, wait_s=question.wait_s)))

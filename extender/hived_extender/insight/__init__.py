@@ -1,1 +1,1 @@
-"""Why jobs wait, when they start, and what would help, on copies of the state."""
+"""Answers on copies of the state: why jobs wait, when they start, and what would help."""

@@ -416,7 +416,10 @@ class Answering:
         return self._ended.find(name, self.view().snapshot.at)
 
     def judged(self, entry: WaitingEntry) -> Certificate:
-        """Why a job that has no pods would not get its cells now, with what would help. Raises NotLeadingError."""
+        """Return why a job that has no pods would not get its cells now, with what would help.
+
+        Raises NotLeadingError.
+        """
         view = self.view()
 
         def judge() -> Certificate:
@@ -561,7 +564,8 @@ class Answering:
 
     @staticmethod
     def _forecast_one(forecaster: Forecaster, snapshot: Snapshot, entry: WaitingEntry) -> When:
-        """When a job starts, unknown if the process that works it out was killed: the rest of the answer is there.
+        """Return when a job starts, unknown if the process that works it out was killed: the rest of the answer is
+        there.
 
         Each forecast has a process of its own, so the next question begins a new one.
         """
@@ -572,7 +576,7 @@ class Answering:
             return When(kind="unknown", because=BROKEN_OFF)
 
     def _soon(self, snapshot: Snapshot, entry: WaitingEntry, found: Certificate) -> When | None:
-        """When a job starts: now, if its cells are held, else as `_known`."""
+        """Return when a job starts: now, if its cells are held, else as `_known`."""
         return When(kind="now") if snapshot.holds_cells_of(entry) else self._known(entry.name, found)
 
     def _known(self, name: str, found: Certificate) -> When | None:
@@ -638,7 +642,7 @@ def _causes(found: Certificate) -> Causes:
 
 
 def _start(found: Certificate, when: When | None) -> When | None:
-    """When a job starts: never, if its certificate says that nothing could let it."""
+    """Return when a job starts: never, if its certificate says that nothing could let it."""
     if found.never:
         return When(kind="never")
     if when is not None and when.kind == "unknown" and found.cause in _UNTIMED:

@@ -184,7 +184,7 @@ class Row(msgspec.Struct):
 
     @property
     def last_s(self) -> float:
-        """When its last pod ended."""
+        """The moment at which its last pod ended."""
         decided_s = 0.0 if self.decided is None else self.decided.ended_s
         return max(decided_s, 0.0 if self.from_s is None else self.until_s)
 
@@ -670,7 +670,7 @@ def _name_of(one: PodEnd) -> str:
 
 
 def _how(one: PodEnd, row: Row) -> _How:
-    """How a pod ended (rule 35.4). The pods of a job that a queue suspends are deleted by its controller."""
+    """Return how a pod ended (rule 35.4). The pods of a job that a queue suspends are deleted by its controller."""
     last = row.evictions[-1] if row.evictions else None
     is_suspended = last is not None and last.why in PREEMPTED and one.created_s is not None
     was_there = last is not None and (one.created_s or 0.0) <= last.at_s <= one.ended_s + TOGETHER_S

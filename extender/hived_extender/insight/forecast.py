@@ -1,4 +1,4 @@
-"""When a waiting job starts, and of which kind that moment is (docs/forecast.md); forecasts for a running service.
+"""Starts of waiting jobs, each with its kind (docs/forecast.md); forecasts for a running service.
 
 now, certain: the first round of a play says so, whatever ends when. bounded: `bound_of`. estimated: many plays, each
 with other ends of the jobs that run, drawn from the past of their virtual clusters; `past` corrects them so that they
@@ -130,7 +130,7 @@ def _is_alone(scene: Scene, waiter: Waiter) -> bool:
 
 
 def _most_grace_s(scene: Scene) -> float:
-    """How long an eviction takes at the most; infinite if that is unknown of a job that a waiting one may evict."""
+    """Return how long an eviction takes at the most; infinite if unknown of a job that a waiting one may evict."""
     highest: dict[str, int] = {}
     for waiter in scene.waiters:
         highest[waiter.entry.vc] = max(highest.get(waiter.entry.vc, waiter.entry.priority), waiter.entry.priority)
@@ -173,7 +173,7 @@ SEED = 19
 
 
 def forecast_of(snapshot: Snapshot, entry: WaitingEntry, past: Past) -> When:
-    """When a waiting job of the snapshot starts. Cost: PLAYS plays, each until the job has started."""
+    """Return when a waiting job of the snapshot starts. Cost: PLAYS plays, each until the job has started."""
     scene = scene_of(snapshot)
     number = scene.number(entry)
     (raw,) = play(scene, past.durations.at(ages(scene)), PLAYS, target=number)
@@ -181,7 +181,7 @@ def forecast_of(snapshot: Snapshot, entry: WaitingEntry, past: Past) -> When:
 
 
 def forecast_all(snapshot: Snapshot, past: Past) -> dict[str, When]:
-    """When each waiting job starts, by name. Cost: PLAYS_OF_ALL plays to their ends."""
+    """Return when each waiting job starts, by name. Cost: PLAYS_OF_ALL plays to their ends."""
     scene = scene_of(snapshot)
     return forecasts_from(scene, play(scene, past.durations.at(ages(scene)), PLAYS_OF_ALL), past)
 
@@ -359,14 +359,17 @@ class Forecaster:
                 self._ended.look(take(self._service))
 
     def of(self, snapshot: Snapshot, entry: WaitingEntry) -> When:
-        """When a waiting job of the snapshot starts; see `forecast_of`. The forecast of all is used if there is one."""
+        """Return when a waiting job of the snapshot starts; see `forecast_of`.
+
+        The forecast of all is used if there is one.
+        """
         known = self._all
         if known is not None and known[0] is snapshot and entry.name in known[1]:
             return known[1][entry.name]
         return _WHEN.decode(self._apart(lambda: encode(forecast_of(snapshot, entry, self._known())), snapshot.lock))
 
     def all(self, snapshot: Snapshot) -> dict[str, When]:
-        """When each waiting job starts, by name; worked out once for a snapshot. See `forecast_all`."""
+        """Return when each waiting job starts, by name; worked out once for a snapshot. See `forecast_all`."""
         with self._playing:
             known = self._all
             if known is None or known[0] is not snapshot:
@@ -375,7 +378,8 @@ class Forecaster:
             return known[1]
 
     def left_s(self, vc: str, leaves: int, ran_s: float) -> tuple[float, float] | None:
-        """How many seconds more a job runs that has had so many leaf cells for `ran_s`: median and 90th percentile.
+        """Return how many seconds more a job runs that has had so many leaf cells for `ran_s`: median and 90th
+        percentile.
 
         None if too few jobs of its virtual cluster have ended, or before the first look of a term. Takes no lock: it is
         asked with that of the service. Cost O(log n).

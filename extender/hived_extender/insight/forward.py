@@ -238,7 +238,9 @@ def _gone_s(group: Group, facts: RunningFacts | None, state: State, at: float) -
 
 
 def _left_s(facts: RunningFacts, at: float) -> float | None:
-    """How long a group still has its cells at the most; None once it has stayed longer than it or Kubernetes said."""
+    """Return how long a group still has its cells at the most; None once it has stayed longer than it or Kubernetes
+    said.
+    """
     ends = [end - at for end in (facts.ends_s, facts.leaves_s if facts.is_leaving else None) if end is not None]
     left_s = min(ends, default=-1.0)
     return left_s if left_s >= 0 else None

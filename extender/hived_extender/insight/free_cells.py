@@ -151,7 +151,7 @@ class _Chain:
         return count + (int(self._is_idle(forest).sum()) if self._releases else 0)
 
     def _spare_by_level(self) -> list[int]:
-        """How many cells of each level may be split (rule 4.3)."""
+        """Return how many cells of each level may be split (rule 4.3)."""
         claims = [0] * (self._top + 1)
         for forest in self._own:
             if not forest.pinned_cell_id:
@@ -268,7 +268,7 @@ class _Choice:
         return int(worth[self._last].sum())
 
     def lent(self, good: IntArray, idle: IntArray) -> int:
-        """How many of the cells that the last `take` was worth are lent, if idle ones are taken first."""
+        """Return how many of the cells that the last `take` was worth are lent, if idle ones are taken first."""
         own = self._candidates
         preferred = own[np.lexsort((own, -idle[own], -good[own]))][: len(self._last)]
         return int(good[self._last].sum()) - min(int(idle[preferred].sum()), int(good[self._last].sum()))

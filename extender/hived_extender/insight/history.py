@@ -104,7 +104,7 @@ class _Ring:
         self.values: FloatArray = np.full((rows, 0), np.nan, np.float32)
 
     def slot(self, at: int) -> int:
-        """Where the row of a moment lies."""
+        """Return the index of the row of a moment."""
         return at // self.step % len(self.at)
 
     def widen(self, columns: int) -> None:
@@ -375,7 +375,7 @@ def waiting_causes(service: Service) -> Counter[tuple[str, str]]:
 
 
 def cause_of(machine: Machine, record: PodRecord) -> str:
-    """Why a pod waits, as far as that is known without asking the core. Cost: a look into tables."""
+    """Return why a pod waits, as far as that is known without asking the core. Cost: a look into tables."""
     cache, request = machine.cache, record.request
     if record.state is PodState.HELD:
         return "incomplete"

@@ -1,4 +1,4 @@
-"""Who has some cells at this moment, and which nodes are bad.
+"""The holders of some cells at this moment, and the bad nodes.
 
 Looks at the service itself, for a few cells: lists of all jobs take a while at thousands of nodes, and are older.
 """

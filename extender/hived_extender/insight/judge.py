@@ -82,7 +82,7 @@ class Judge:
         self._known: dict[_Shape, Certificate] = {}
 
     def certificate(self, entry: WaitingEntry) -> Certificate:
-        """Why a job waits. Cost: its search and an explanation, for the first of those that ask alike."""
+        """Return why a job waits. Cost: its search and an explanation, for the first of those that ask alike."""
         if not entry.requests:
             cause: CauseName = "incomplete" if entry.is_incomplete else "quota" if entry.is_over_quota else "invalid"
             sentence = entry.refusal or entry.reason

@@ -347,7 +347,7 @@ def without_pods(seen: SeenJob) -> ListedJob:
 
 
 def _podless_sentence(job: JobObject) -> str:
-    """Why a job object has no pods: "" while they leave."""
+    """Return why a job object has no pods: "" while they leave."""
     if job.state is Phase.HELD:
         return OF_KUEUE if job.labels.get(KUEUE_QUEUE) else SUSPENDED.format(name=job.ref.name)
     if job.state is Phase.LEAVING:

@@ -105,7 +105,7 @@ class Overview:
         return msgspec.structs.replace(known, state="degraded" if warnings else "healthy", warnings=warnings)
 
     def _of_term(self, known: Status, view: View) -> Status:
-        """What a leader knows besides."""
+        """Return the status that only a leader knows."""
         snapshot, now_s = view.snapshot, view.snapshot.at
         began, failed = self._service.term_began()
         running, waiting, borrowed, queues = 0, 0, 0, []

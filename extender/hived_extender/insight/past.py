@@ -361,7 +361,7 @@ class Durations:
 
     @property
     def latest_s(self) -> float:
-        """When the last group that is known ended, in seconds since 1970; earlier than any moment if none has."""
+        """The end of the last known group, in seconds since 1970; -infinity for none."""
         return max((one.ended_s for ended in self._ended.values() for one in ended), default=-math.inf)
 
     def at(self, running: Iterable[tuple[str, int, float]]) -> Curves:

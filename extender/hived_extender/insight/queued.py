@@ -103,7 +103,7 @@ def _outcome(
 
 
 def _asking(question: Question) -> list[WaitingEntry]:
-    """How a job asks for cells: for its own, and then for borrowed ones, which it is refused if it has its own."""
+    """Return how a job asks for cells: for its own, then for borrowed ones, refused to a job that has its own."""
     entry = _entry(question)
     return [entry, replace(entry, priority=OPPORTUNISTIC_PRIORITY)] if question.may_borrow else [entry]
 
@@ -263,7 +263,7 @@ def _asked(question: Question, asking: Asking | None) -> WaitingEntry:
 
 
 def _start(question: Question, found: Certificate) -> When | None:
-    """When it starts: once its victims have left, if the end of each is known."""
+    """Return when it starts: once its victims have left, if the end of each is known."""
     if found.never:
         return When(kind="never")
     if isinstance(question.reason, MakingRoom) and found.cause in TAKEN_BACK and found.holders:

@@ -436,7 +436,7 @@ def _for_pods(rule: Limit | Spread | Together, count: int) -> Limit | Spread | T
 
 
 def slot_count(members: Sequence[MemberSpec]) -> int:
-    """How many pods there are."""
+    """The number of pods."""
     return sum(one.pod_count for one in members)
 
 
@@ -560,7 +560,7 @@ class Trials:
 
     @cached_property
     def _parts_of(self) -> Counter[JobName]:
-        """How many jobs with cells each object has."""
+        """The number of jobs with cells of each object."""
         running = self.snapshot.running.values()
         return Counter(owner for _, owner in {(one.job, one.owner) for one in running if one.pods} if owner is not None)
 
@@ -701,7 +701,7 @@ def _asked(parts: Iterable[Wanted]) -> list[Asked]:
 
 
 def _waits(found: list[Decision] | UserError) -> str:
-    """Why a bundle does not start; "" if it does."""
+    """Return why a bundle does not start; "" if it does."""
     if isinstance(found, UserError):
         return found.message
     return next((one.reason or "it waits" for one in found if isinstance(one, Wait)), "")
@@ -717,7 +717,7 @@ def _nodes_in(found: Iterable[Decision]) -> tuple[str, ...]:
 
 
 def refusal(snapshot: Snapshot, entry: WaitingEntry, vc: str, priority: int) -> str:
-    """Why the job may not have this priority in this virtual cluster, "" if it may."""
+    """Return why the job may not have this priority in this virtual cluster, "" if it may."""
     return snapshot.access.refusal(entry.namespace, snapshot.labels.get(entry.namespace, {}), vc, priority)
 
 

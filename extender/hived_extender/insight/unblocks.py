@@ -148,7 +148,7 @@ class Holding:
         return found
 
     def _gain(self, size: int) -> LongArray:
-        """How many pods of a size fit more once each job has ended; shape (jobs,)."""
+        """Return how many pods of a size fit more once each job has ended; shape (jobs,)."""
         of_job, of_bin, count = self.held
         more = (self.room[of_bin] + count) // size - self.room[of_bin] // size
         return np.bincount(of_job, more, len(self.jobs)).astype(np.int64)
@@ -593,7 +593,7 @@ def _leaves_of(spec: ClusterSpec, path: str) -> int:
 
 
 def _cells_lacking(trials: Trials, path: str) -> int:
-    """How many cells of a type hold all pods of the job, each of which fits one."""
+    """Return how many cells of a type hold all pods of the job, each of which fits one."""
     leaves = _leaves_of(trials.state.spec, path)
     sizes = [each for spec in trials.specs for each in spec.group.members]
     return sum(-(-each.pod_count // (leaves // each.leaf_cell_count)) for each in sizes)

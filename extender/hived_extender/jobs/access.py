@@ -39,7 +39,7 @@ class Permissions:
         self._resolver = Resolver(cluster, rules, self._labels)
 
     def refusal(self, pod: Pod) -> str:
-        """Why a pod for hived is refused, "" if it is not, or cannot be read."""
+        """Return why a pod for hived is refused, "" if it is not, or cannot be read."""
         access, namespace = self._access, pod.metadata.namespace
         if access.is_unrestricted:
             return ""
@@ -128,7 +128,7 @@ class ForeignDevices:
         self._names = names_for(rules.scheduler_names, cluster.virtual_clusters)
 
     def refusal(self, pod: Pod, *, is_ours: bool, is_by_kubelet: bool = False) -> str:
-        """Why a new pod is refused, "" if it is not. `is_ours`: it gets cells, unless it names a node."""
+        """Return why a new pod is refused, "" if it is not. `is_ours`: it gets cells, unless it names a node."""
         is_static = is_by_kubelet and MIRROR in pod.annotations
         if not self._types or (is_ours and not pod.node) or is_static or self._is_exempt(pod.metadata.namespace):
             return ""
@@ -185,7 +185,7 @@ class Sizes:
         self._pinned = {pin: self._in_a_node(cell_type)[1] for pin, cell_type in pinned_cells(cluster)}
 
     def refusal(self, pod: Pod) -> str:
-        """Why a pod for hived can never run, "" if it can, or cannot be read."""
+        """Return why a pod for hived can never run, "" if it can, or cannot be read."""
         try:
             ask = self._ask(pod)
         except UserError:

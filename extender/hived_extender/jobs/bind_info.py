@@ -402,9 +402,9 @@ _PROOF_LIMIT = 1024
 
 
 class Proof(msgspec.Struct, omit_defaults=True, frozen=True):
-    """That hived bound a pod. `is_bare`: it is in a group that has its written name, without the namespace, as an
-    earlier version bound it; `digest` is "" where no proof was needed. `quota` are its labels for quotas as they were
-    when it got its cells, None where no quota counted.
+    """A proof that hived bound a pod. `is_bare`: it is in a group that has its written name, without the namespace, as
+    an earlier version bound it; `digest` is "" where no proof was needed. `quota` are its labels for quotas as they
+    were when it got its cells, None where no quota counted.
     """
 
     digest: str = ""

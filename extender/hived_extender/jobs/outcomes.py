@@ -1,4 +1,4 @@
-"""How a pod ended, by its own status: exit code, reason, and who ended it if it did not end by itself.
+"""Ends of pods, by their own status: exit code, reason, and who ended them.
 
 Statuses are untrusted and may lack any part. Reading takes microseconds.
 """
@@ -71,7 +71,7 @@ NO_OUTCOME = Outcome()
 
 
 def evicted_of(status: PodStatus | None) -> EvictionName:
-    """Why others end a pod, by its status; "" if nothing says so."""
+    """Return why others end a pod, by its status; "" if nothing says so."""
     if status is None:
         return ""
     for each in status.conditions or ():
@@ -100,7 +100,8 @@ def outcome_of(pod: Pod) -> Outcome:
 
 
 def job_end_of(document: Mapping[str, Any]) -> tuple[float | None, str]:
-    """When the object of a job ended, in seconds since 1970, and why it failed; None and "" for what is not said.
+    """Return when the object of a job ended, in seconds since 1970, and why it failed; None and "" for what is not
+    said.
 
     Kinds differ: a completion time, conditions, or a reason in the status itself.
     """

@@ -1,4 +1,4 @@
-"""When a job may start by the word of its author: a moment, and jobs that have to end first (rules 24.15 to 24.18).
+"""Starts that the author of a job asks for: a moment, and jobs that have to end first (rules 24.15 to 24.18).
 
 Both are annotations of the job, or of the pods of a gang, so they outlive every process. Whoever follows jobs judges
 them by the jobs that it has seen. The job is suspended, or gated, until both say yes, and they mean nothing after that.
@@ -47,14 +47,14 @@ class Awaited(msgspec.Struct, frozen=True):
 
 
 class Start(msgspec.Struct, frozen=True):
-    """When a job may start: not before `begin_s`, in seconds since 1970, and once all of `after` have ended."""
+    """The earliest start of a job: `begin_s`, in seconds since 1970, and the end of all of `after`."""
 
     begin_s: float | None = None
     after: tuple[Awaited, ...] = ()
 
 
 class StartWait(msgspec.Struct, frozen=True):
-    """Why a job may not start yet. `begin_s` is the moment from which on it may; `is_never`: nothing will let it.
+    """The reason why a job may not start yet: before `begin_s`, or until others end; `is_never`: nothing will let it.
 
     `left` are the jobs that it still waits for.
     """
@@ -75,10 +75,10 @@ class Jobs(Protocol):
         """The job that made this one, which is not followed by itself therefore."""
 
     def end_of(self, name: JobName, uid: str, /) -> JobState | None:
-        """How a job ended that is gone, None if that is not known."""
+        """Return how a job ended that is gone, None if that is not known."""
 
     def unseen(self, name: JobName, uid: str, /) -> str:
-        """Why a job that is not there may yet be, as a clause of a sentence; "" if it is known to be gone."""
+        """Return why a job that is not there may yet be, as a clause of a sentence; "" if it is known to be gone."""
 
 
 def is_timed(annotations: Mapping[str, str]) -> bool:
@@ -118,7 +118,7 @@ def written_after(after: Iterable[Awaited]) -> str | None:
 
 
 def wait_of(job: Job, now_s: float, jobs: Jobs, never: dict[JobName, bool] | None = None) -> StartWait | None:
-    """Why a job may not start yet by the word of its author (rule 24.15); None if it may.
+    """Return why a job may not start yet by the word of its author (rule 24.15); None if it may.
 
     `never` keeps which jobs never start, for those who ask about many jobs at one moment: all of them cost O(jobs, and
     jobs that these wait for).
@@ -179,7 +179,7 @@ def is_seen(one: Awaited, job: Job, jobs: Jobs) -> bool:
 
 
 def _end_of(one: Awaited, job: Job, jobs: Jobs) -> JobState | None:
-    """How a job has ended; one that is gone and of which nothing is known has failed, as far as others can tell.
+    """Return how a job has ended; one that is gone and of which nothing is known has failed, as far as others can tell.
 
     A job that is not seen has not ended by that: the watch of its kind may be behind (rule 24.16).
     """
@@ -193,7 +193,7 @@ def _end_of(one: Awaited, job: Job, jobs: Jobs) -> JobState | None:
 
 
 def _never(one: Awaited, job: Job, jobs: Jobs, never: dict[JobName, bool]) -> str:
-    """Why a job that is waited for will never end as it should (rule 24.17), "" if it may."""
+    """Return why a job that is waited for will never end as it should (rule 24.17), "" if it may."""
     name = one.job_name(job.ref.namespace)
     if (why := _lost(one, job, jobs)) or not _never_starts(name, jobs, never):
         return why

@@ -156,7 +156,7 @@ class Terminated(msgspec.Struct):
 
 
 class ContainerState(msgspec.Struct):
-    """What a container does; its end is all that is read."""
+    """The state of a container; only its end is read."""
 
     terminated: Terminated | None = None
 

@@ -333,7 +333,7 @@ def _address_alone(file: Path) -> str:
 
 
 def _entry(document: Any, kind: str, name: Any) -> Any:
-    """What a kubeconfig says of a cluster, a user or a context. Raises ValueError if not once."""
+    """Return the entry of a kubeconfig for a cluster, a user or a context. Raises ValueError if not once."""
     (found,) = [each[kind] for each in document[f"{kind}s"] if each["name"] == name]
     return found
 

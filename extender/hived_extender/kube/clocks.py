@@ -88,7 +88,7 @@ def with_transition(
 
 
 class Backoff(msgspec.Struct):
-    """When something that failed is tried again: after `first_s`, then later each time, up to `longest_s`.
+    """Retries of something that failed: after `first_s`, then later each time, up to `longest_s`.
 
     `at_s` is the time of the next try; 0 if the last one did not fail.
     """

@@ -37,7 +37,7 @@ _DIGEST_LENGTH = 16
 
 
 class PodRef(Protocol):
-    """Which pod an event is about."""
+    """The pod that an event is about."""
 
     @property
     def uid(self) -> str:
@@ -73,7 +73,7 @@ class Tokens(msgspec.Struct):
     refill_s: float = REFILL_S
 
     def due_at(self, reserve: float = 0.0) -> float:
-        """When there is a token besides this reserve; -infinity if there is one already."""
+        """Return when there is a token besides this reserve; -infinity if there is one already."""
         missing = 1.0 + reserve - self.left
         return self.at_s + missing * self.refill_s if missing > 0 else -math.inf
 

@@ -82,7 +82,7 @@ class _Lease(msgspec.Struct):
 
 
 class LeaseName(msgspec.Struct, frozen=True):
-    """Which Lease, and who we are: `identity` is unique among the replicas, also after a restart."""
+    """The name of a Lease, and our `identity`, unique among the replicas, also after a restart."""
 
     namespace: str
     name: str

@@ -14,7 +14,7 @@ class NotInstalledError(UserError):
 
 
 def missing(error: ModuleNotFoundError) -> NotInstalledError | None:
-    """What is told of a package that is not installed; None if a part of hived itself is missing."""
+    """Return the error for a package that is not installed; None if a part of hived itself is missing."""
     package = LATE.get((error.name or "").partition(".")[0])
     if package is None:
         return None

@@ -132,7 +132,7 @@ class RuledPod(msgspec.Struct, frozen=True):
 
 
 def needs_kube_scheduler(demands: Demands) -> str:
-    """Why a pod must never be bound without kube-scheduler, "" if only taints and resources matter to it."""
+    """Return why a pod must never be bound without kube-scheduler, "" if only taints and resources matter to it."""
     if demands.beyond:
         return demands.beyond
     said = {

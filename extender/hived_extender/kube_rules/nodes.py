@@ -63,7 +63,7 @@ class Gate(NamedTuple):
     taints: tuple[Taint, ...]
 
     def refusal(self, tolerations: Sequence[Toleration]) -> str:
-        """Why pods with these tolerations have to stay away, "" if they need not."""
+        """Return why pods with these tolerations have to stay away, "" if they need not."""
         if self.is_cordoned and not CORDON.is_borne(tolerations):
             return UNSCHEDULABLE
         return self.taint_refusal(tolerations)
@@ -121,7 +121,7 @@ def _in_units(quantities: tuple[tuple[str, str], ...]) -> tuple[tuple[str, int],
 
 
 def static_refusal(demands: Demands, node: RuledNode) -> str:
-    """Why the node can never take such a pod, even if it were empty; "" if it can."""
+    """Return why the node can never take such a pod, even if it were empty; "" if it can."""
     refusal = node.gate.refusal(demands.tolerations)
     if refusal:
         return refusal
@@ -323,7 +323,7 @@ class NodeRules:
         return found
 
     def refusal(self, demands: Demands, name: str) -> str:
-        """Why this node cannot take such a pod even if it were empty, "" if it can."""
+        """Return why this node cannot take such a pod even if it were empty, "" if it can."""
         node = self.get(name)
         return NOT_THERE if node is None else static_refusal(demands, node)
 

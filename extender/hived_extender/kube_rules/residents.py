@@ -303,7 +303,7 @@ Pair = tuple[str, str]
 
 
 class Refusal(NamedTuple):
-    """Why a node cannot take a pod. One that `is_final` stands even if pods leave the node."""
+    """The reason why a node cannot take a pod. One that `is_final` stands even if pods leave the node."""
 
     reasons: tuple[str, ...]
     is_final: bool
@@ -395,7 +395,7 @@ class _Domains(msgspec.Struct, frozen=True):
         return cls(pod, near, not near and means_itself, apart, apart_by_others, skews)
 
     def refusal(self, node: RuledNode) -> Refusal | None:
-        """Why the pod cannot come to this node."""
+        """Return why the pod cannot come to this node."""
         for skew in self.skews:
             value = node.labels.get(skew.constraint.topology_key)
             if value is None:

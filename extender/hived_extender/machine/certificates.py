@@ -75,7 +75,7 @@ def preempted_sentence(found: Preempted, today: str, namespace: str = "") -> str
 
 
 def ended_sentence(state: str, ended: Ended, today: str, namespace: str = "") -> str:
-    """How a job of `namespace` ended, and when it was preempted, without its state."""
+    """Return how a job of `namespace` ended, and when it was preempted, without its state."""
     parts = [exit_words(ended)] if state not in NOT_BY_EXIT else []
     if not ended.started and state == "Deleted":
         parts.append(NEVER_RAN)

@@ -251,7 +251,7 @@ class Tallies:
         )
 
     def _why(self, record: PodRecord, outcome: Outcome, *, is_preempted: bool) -> EvictionName:
-        """Why others ended a pod (rule 35.3), "" if none did, or nothing says so."""
+        """Return why others ended a pod (rule 35.3), "" if none did, or nothing says so."""
         core = self._cache.core
         if self._moves.is_moving(record.uid):
             return "move"

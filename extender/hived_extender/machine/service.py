@@ -392,7 +392,10 @@ class Service(Intake):
         return replace(pod, spec=admitted)
 
     def term_began(self) -> tuple[Began, list[tuple[str, str]]]:
-        """How this term began, and the pods that run now where the core cannot have them, and why. Cost O(pods)."""
+        """Return how this term began, and the pods that run now where the core cannot have them, and why.
+
+        Cost O(pods).
+        """
         self.check_leads()
         with self.runner.look() as machine:
             return machine.began, machine.cache.bound.unaccounted

@@ -17,7 +17,7 @@ from hived_extender.machine.retries import Retries
 
 
 class Began(NamedTuple):
-    """When a term began, in seconds since 1970, with how many bound pods that have cells and how many that wait."""
+    """The begin of a term, in seconds since 1970, with the number of bound pods with cells, and of those that wait."""
 
     at_s: float
     bound: int

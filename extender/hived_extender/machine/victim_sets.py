@@ -600,7 +600,7 @@ class VictimSets:
             return leaving
 
         def lasting_reasons(self, wanted: Wanted, node: str) -> tuple[str, ...]:
-            """Why a node would refuse a pod though all had left it that may leave for the pod."""
+            """Return why a node would refuse a pod though all had left it that may leave for the pod."""
             uids = {uid for one in self.on(node) for uid in one.uids}
             with self.residents.supposing({*self.gone, *uids}, self.come):
                 return self.offers.refusals_on(_ruled_of(wanted)[0], [node]).get(node, ())

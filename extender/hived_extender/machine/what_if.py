@@ -237,7 +237,7 @@ class WhatIf:
         return found
 
     def _without_others(self, bundle: list[Asked], found: list[Decision]) -> list[Decision] | UserError:
-        """Why these would wait even without the pods of the question before them; `BESIDE` if they would not."""
+        """Return why these would wait even without the pods of the question before them; `BESIDE` if they would not."""
         shape = tuple(shape_of(asked.pod, asked.offer) for asked in bundle)
         if shape not in self._alone:
             (self._alone[shape],) = self._core.plan([bundle])
@@ -247,7 +247,7 @@ class WhatIf:
         return [Wait(f"{BESIDE}: {next(one.reason for one in found if isinstance(one, Wait))}")]
 
     def _over_quota(self, record: PodRecord, step: Alone | Round) -> Wait | None:
-        """Why a quota does not allow this besides all before that are within theirs."""
+        """Return why a quota does not allow this besides all before that are within theirs."""
         asked = step.request if isinstance(step, Alone) else step
         if asked is None or not self._quotas.is_asked:
             return None

@@ -136,7 +136,8 @@ _STATES = {Life.STARTING: "Starting", Life.RUNNING: "Running", Life.LEAVING: "Le
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """Which jobs are asked for: those of a queue, and of one of these virtual clusters and so on; without any of all.
+    """The jobs that are asked for: those of a queue, and of one of these virtual clusters and so on; without any of
+    all.
 
     One of their names begins with `prefix`, and their labels meet the `selector`. `is_waiting`: those without cells
     alone.
@@ -206,7 +207,10 @@ class QueueAnswers:
         return self._controller.turns is not None
 
     def went_on(self, since_s: float) -> int:
-        """How many jobs of queues have cells that they got before a moment, in seconds since 1970. Cost O(jobs)."""
+        """Return how many jobs of queues have cells that they got before a moment, in seconds since 1970.
+
+        Cost O(jobs).
+        """
         turns = self._controller.turns
         entries = () if turns is None else list(turns.queues.entries.values())
         return sum(one.life.has_cells and 0 < one.kept.since_s < since_s for one in entries)
@@ -250,7 +254,7 @@ class QueueAnswers:
         return self.some_jobs(Wanted(queue), seen, 0, None)[1]
 
     def some_jobs(self, wanted: Wanted, seen: Seen, start: int, count: int | None) -> tuple[int, list[QueuedJob]]:
-        """How many such jobs there are, and `count` of them from `start`, in the order of `jobs`. UserError (404).
+        """Return the number of these jobs, and `count` of them from `start`, in the order of `jobs`. UserError (404).
 
         The others are not described. Turns may be taken meanwhile: each job is as it was when it was described.
         """
@@ -513,7 +517,7 @@ def _not_yet(entry: JobRecord) -> NotYet | None:
 
 
 def _preempted(turns: Turns, entry: JobRecord, seen: Seen, *, looks: bool) -> Preempted | None:
-    """When a job without cells was suspended, if that was for another job.
+    """Return when a job without cells was suspended, if that was for another job.
 
     A winner of a namespace outside of `seen` has its uid as its name, as in all that is written onto jobs. So has one
     that is gone, and, unless the caller `looks`, one of any other namespace.

@@ -169,7 +169,7 @@ def gauges(found: Mapping[str, QueueCount], shares: Mapping[str, float], now: fl
 
 
 def _count_refusal(refused: dict[JobName, Backoff], name: JobName, now: float, *, is_refused: bool) -> None:
-    """What was refused is tried again, later each time."""
+    """Retry after a refusal, later each time."""
     backoff = refused.pop(name, None) or Backoff()
     if is_refused:
         backoff.failed(now)

@@ -86,13 +86,13 @@ def position_of(table: Table, key: str) -> int | None:
 
 
 def before(table: Table, entry: Entry) -> int:
-    """How many units of its queue are before one."""
+    """Return how many units of its queue are before one."""
     is_entitled = entry.unit.key in table.entitled
     return (0 if is_entitled else _before_in(table, table.waiting, entry)) + _entitled_before(table, entry)
 
 
 def _before_in(table: Table, line: Line, entry: Entry) -> int:
-    """How many units of its queue are before one in a line."""
+    """Return how many units of its queue are before one in a line."""
     return sum(bisect_left(units, entry.at) for units in _lines_in(line, table, entry.unit.queue))
 
 
@@ -147,7 +147,7 @@ def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None
 
 
 def _has_no_turn(table: Table, entry: Entry) -> Reason | None:
-    """Why its own schedule does not have a unit, as long as it does not borrow either.
+    """Return why its own schedule does not have a unit, as long as it does not borrow either.
 
     Where its quota or its user's limit keeps it from borrowing, that is the reason, whatever its own schedule lacks.
     The first unit, which has cells reserved there, waits for these alone.
@@ -173,7 +173,7 @@ def _is_reserved(table: Table, entry: Entry) -> bool:
 
 
 def _never(table: Table, entry: Entry) -> Reason | None:
-    """Why a unit cannot start even if no others ran, as far as that is known; None if it can."""
+    """Return why a unit cannot start even if no others ran, as far as that is known; None if it can."""
     unit = smallest(entry.unit)
     if not table.own.could_borrow(replace(unit.spec.of_group(""), priority=OPPORTUNISTIC_PRIORITY)):
         return NeverFits(unit.queue, is_anywhere=True)
@@ -226,7 +226,7 @@ def _spares_others(table: Table, unit: Unit) -> bool:
 
 
 def _behind(table: Table, entry: Entry) -> Literal["", "cells", "quota", "min"]:
-    """Which first unit keeps this one from going past, in its own schedule?"""
+    """Return which first unit keeps this one from going past, in its own schedule."""
     refusals = table.refusals(entry.unit.vc)
     if (first := refusals.awaits_quota.get(entry.unit.queue)) is not None:
         return "min" if first == entry.unit.key else "quota"
@@ -237,7 +237,7 @@ def _behind(table: Table, entry: Entry) -> Literal["", "cells", "quota", "min"]:
 
 
 def _estimated(table: Table, vc: str, reservation: Reservation, now: float) -> Expected:
-    """When those are likely to have ended that run on reserved cells. Unknown if one of them is of no queue."""
+    """Return when those are likely to have ended that run on reserved cells. Unknown if one of them is of no queue."""
     there = [run for run in table.own.runs_of(vc) if np.isin(run.leaves, reservation.leaves).any()]
     taken = table.own.state.cells.priority[reservation.leaves] != FREE_PRIORITY
     known = np.isin(reservation.leaves, np.concatenate([run.leaves for run in there])) if there else ~taken
@@ -340,7 +340,8 @@ class Questions:
         return position_of(self._table, key)
 
     def why(self, key: str, place: int = 0, known: Known | None = None) -> Reason | None:
-        """Why a unit waits, as of the last turn; None for one that is unknown. `place` is its position, if known.
+        """Return why a unit waits, as of the last turn; None for one that is unknown. `place` is its position, if
+        known.
 
         Questions about many units share `known`, empty at first, for as long as nothing changes.
         """
@@ -398,7 +399,7 @@ class Questions:
         return {queue: self._table.shares.share(queue) for queue in (self.queues() if names is None else names)}
 
     def entitled_since(self, key: str) -> float | None:
-        """When its own schedule started a unit, None if it has not."""
+        """Return when its own schedule started a unit, None if it has not."""
         return None if (run := self._table.own.runs.get(key)) is None else run.entitled_s
 
     def promised(self, key: str) -> float | None:

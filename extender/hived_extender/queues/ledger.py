@@ -41,7 +41,7 @@ class Ledger(Protocol):
         """They have them no more."""
 
     def refusal(self, unit: Unit) -> str | None:
-        """Why it may not run beside all that does, by max and the number of jobs; None if it may."""
+        """Return why it may not run beside all that does, by max and the number of jobs; None if it may."""
 
     def is_within_min(self, unit: Unit) -> bool:
         """Is it part of the guaranteed use, beside all that runs?"""
@@ -307,7 +307,7 @@ class Borrower:
 
 
 class Exchanges:
-    """Which borrower evicted which, since a unit came or ended last (rule 31.6)."""
+    """Borrowers and the borrowers that they evicted, since a unit came or ended last (rule 31.6)."""
 
     def __init__(self) -> None:
         self._victims: dict[tuple[str, str], None] = {}

@@ -197,8 +197,8 @@ def lent_victims(table: Table, unit: Unit) -> tuple[str, ...] | None:
 
 
 def victims_within(table: Table, room: Room, ask: Ask, order: Sequence[Borrower], pending: Pending) -> Victims | None:
-    """Which of these have to leave for a borrower, so that it has cells and is within its quotas; None if all are not
-    enough.
+    """Return which of these have to leave for a borrower, so that it has cells and is within its quotas; None if all
+    are not enough.
     """
     unit, there = ask.unit, {each.unit.key: each for each in order}
     if least(table, unit, order) is None:

@@ -173,7 +173,7 @@ class OwnSchedule:
             run.end_s = now if started_s > run.entitled_s else max(now, run.entitled_s + (now - started_s))
 
     def next_end_s(self) -> float | None:
-        """When the first unit ends here that has really ended already."""
+        """Return when the first unit ends here that has really ended already."""
         return min((run.end_s for run in self.runs.values() if run.end_s is not None), default=None)
 
     def over(self, now: float) -> list[tuple[float, str]]:
@@ -280,7 +280,7 @@ Median and 90th percentile of jobs like it; None if nothing is known.
 
 
 class Certainty(StrEnum):
-    """How sure a moment is."""
+    """The certainty of a moment."""
 
     CERTAIN = "certain"  # nothing but time is missing
     BOUNDED = "bounded"  # at the latest, by declared limits
@@ -293,7 +293,7 @@ _ORDER = [Certainty.CERTAIN, Certainty.BOUNDED, Certainty.ESTIMATED, Certainty.U
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """When something ends or starts; `at_s` is None if that is unknown. `late_s` is that of 9 of 10 cases."""
+    """The moment of an end or a start; `at_s` is None if that is unknown. `late_s` is that of 9 of 10 cases."""
 
     at_s: float | None
     certainty: Certainty
@@ -323,7 +323,7 @@ class Reservation:
 
 
 def expected_end(run: OwnRun, now: float, learned: Learned | None = None, started_s: float | None = None) -> Expected:
-    """When a unit ends in its own schedule. `started_s` is its last real start, None if that is still to come.
+    """Return when a unit ends in its own schedule. `started_s` is its last real start, None if that is still to come.
 
     A declared limit counts as rule 30.6 has it: others elsewhere, and their grace periods, must not decide about
     backfill. Nothing is decided by moments that were `learned` (rule 30.8): they differ between replicas, and after a
@@ -341,7 +341,7 @@ def expected_end(run: OwnRun, now: float, learned: Learned | None = None, starte
 
 
 def declared_end(run: OwnRun, now: float) -> Expected:
-    """When a unit ends in its own schedule, as its virtual cluster alone would know it at this moment.
+    """Return when a unit ends in its own schedule, as its virtual cluster alone would know it at this moment.
 
     A borrower may have ended really, and is still to end there. Alone that is not known yet: else the first
     unit would have other cells reserved, and others would go past it.
@@ -371,7 +371,7 @@ def reserve(own: OwnSchedule, unit: Unit, ends: Iterable[tuple[OwnRun, Expected]
 
 
 def latest(ends: Iterable[Expected]) -> Expected:
-    """When all of these have come: as sure as the least sure of them, and certain if there are none."""
+    """Return when all of these have come: as sure as the least sure of them, and certain if there are none."""
     found = list(ends)
     certainty = max((end.certainty for end in found), key=_ORDER.index, default=Certainty.CERTAIN)
     times = [end.at_s for end in found if end.at_s is not None]

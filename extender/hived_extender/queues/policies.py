@@ -156,7 +156,7 @@ FORGET_S = 180.0
 
 
 class Policy(StrEnum):
-    """How a queue is served; `POLICIES` says what that means."""
+    """The way in which a queue is served; see `POLICIES`."""
 
     HIVED = "hived"
     PRIORITY = "Priority"
@@ -240,7 +240,7 @@ def policy_named(text: str) -> Policy:
 
 
 class QueueRules(msgspec.Struct, frozen=True):
-    """How one queue is served.
+    """The rules of one queue.
 
     Attributes
     ----------
@@ -262,7 +262,7 @@ class QueueRules(msgspec.Struct, frozen=True):
 
 
 class Rules(msgspec.Struct, frozen=True):
-    """How all queues are served: `queues` by full name, `default` for others.
+    """The rules of all queues: `queues` by full name, `default` for others.
 
     `half_life_s`: borrowed use of the past counts in the order of borrowers, less with time; 0 for present use alone.
     """
@@ -276,11 +276,11 @@ class Rules(msgspec.Struct, frozen=True):
         return self.queues.get(queue, self.default)
 
     def at(self, unit: Unit, place: float) -> At:
-        """How a unit with this place compares with those of its queue."""
+        """Return the place of a unit among those of its queue, as a sort key."""
         return (-float(unit.priority), *self.of(unit.queue).policy.row.within(unit, place)), unit.key
 
     def rank(self, queue: str, priority: int, share: float) -> Rank:
-        """How a unit of a queue with this share compares with those of other queues of its virtual cluster.
+        """Return the rank of a unit of a queue with this share among units of other queues of its virtual cluster.
 
         Units of equal rank are ordered by `at`. Those of queues with another order within never have an equal rank.
         """

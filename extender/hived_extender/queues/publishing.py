@@ -382,7 +382,7 @@ def _unit_record(entry: JobRecord) -> UnitRecord | None:
 
 
 def _message(entry: JobRecord, queue: str) -> str:
-    """Why a job has no pods yet, in words that do not change with its place: each change is a call."""
+    """Return why a job has no pods yet, in words that do not change with its place: each change is a call."""
     match entry.life:
         case Life.WAITING if entry.start_wait is not None:
             return entry.start_wait.sentence

@@ -179,7 +179,7 @@ class QueuedJobs(Queues):
         self._over(job.key, now)
 
     def progressed(self, states: Mapping[str, HoldState], now: float) -> dict[str, str]:
-        """How far the pods of jobs with cells have come.
+        """Return how far the pods of jobs with cells have come.
 
         Returns the keys of jobs that lost theirs, with "", and of those that have had no pod with a node for too long,
         with `LATE`: or, on lent cells, too few pods for the cells that are held. A gang that does not come back has its

@@ -267,8 +267,8 @@ class Queues(Questions):
         return live.orders
 
     def next_own_end_s(self) -> float | None:
-        """When a unit ends in its own schedule that has really ended already, so that others may be entitled; or the
-        rest of one is over.
+        """Return when a unit ends in its own schedule that has really ended already, so that others may be entitled; or
+        the rest of one is over.
         """
         end_s = self._table.own.next_end_s()
         return min((*(() if end_s is None else (end_s,)), *self._table.resting.values()), default=None)

@@ -1,4 +1,6 @@
-"""Why a unit waits, as values, and in words: sentences, causes and starts as of all waiting jobs, names of events."""
+"""The reasons why units wait, as values, and in words: sentences, causes and starts as of all waiting jobs, names of
+events.
+"""
 
 from collections.abc import Callable
 from typing import Literal
@@ -137,7 +139,8 @@ REFUSED = "Refused"
 
 
 def held_by(unit: str, *, is_held: bool, is_suspended: bool = False) -> str:
-    """Why a job is held, and how it is released: by `hived hold` if it `is_held`, by its QueueUnit if `unit` is a name.
+    """Return why a job is held, and how it is released: by `hived hold` if it `is_held`, by its QueueUnit if `unit` is
+    a name.
 
     Or by its owner, who has suspended its object if it `is_suspended`.
     """

@@ -24,7 +24,7 @@ QUOTA_GOES = (
 
 
 def without_queues(controller: QueueController, new: Configuration) -> list[str]:
-    """Which waiting jobs would lose their queue by a configuration. Cost O(jobs)."""
+    """Return which waiting jobs would lose their queue by a configuration. Cost O(jobs)."""
 
     waiting = _waiting(controller)
     if new.rules.queueing.is_enabled:
@@ -35,7 +35,7 @@ def without_queues(controller: QueueController, new: Configuration) -> list[str]
 
 
 def without_quotas(controller: QueueController, tree: QuotaTree) -> list[str]:
-    """Which waiting jobs would lose their quota by another tree. Cost O(jobs)."""
+    """Return which waiting jobs would lose their quota by another tree. Cost O(jobs)."""
     before: Mapping[str, object] = {} if controller.quotas.tree is None else controller.quotas.tree.quotas
     asked = ((one, one.asks.queue) for one in _waiting(controller) if one.asks)
     return _named((one for one, queue in asked if queue in before and queue not in tree.quotas), QUOTA_GOES)
@@ -54,7 +54,7 @@ def _named(entries: Iterable[JobRecord], fate: str) -> list[str]:
 
 
 def tree_warnings(controller: QueueController, document: Mapping[str, Any], tree: QuotaTree) -> list[str]:
-    """Which jobs would be above the quotas of a tree, or lose theirs; why one does not count. Cost O(jobs)."""
+    """Return which jobs would be above the quotas of a tree, or lose theirs; why one does not count. Cost O(jobs)."""
     if why := controller.quotas.why_ignored(document):
         return [why]
     turns = controller.turns

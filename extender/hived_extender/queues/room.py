@@ -92,7 +92,8 @@ class Room(Protocol):
         """
 
     def victims(self, ask: Ask, candidates: Sequence[str], pending: Pending) -> Victims | None:
-        """Which of these running units have to leave, at the least, besides those that leave? None if all do not help.
+        """Return the least set of these running units that has to leave, besides those that leave; None if all do not
+        help.
 
         The pending claims get their cells. `candidates` are in the order in which they should leave. For a
         guaranteed unit, opportunistic groups of no job come after them. Nothing changes.

@@ -39,7 +39,7 @@ FIRST_S = 900.0
 
 
 class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How often it came to this, until when the job rests, in seconds since 1970, and how long the first rest is."""
+    """A rest of a job: how often it rested, until when, in seconds since 1970, and the length of the first rest."""
 
     count: int = 0
     until_s: float = 0.0
@@ -53,7 +53,7 @@ class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def length_s(self) -> float:
-        """How long the present rest is in all."""
+        """The length of the present rest."""
         times = self.count - self.FREE
         return (
             min(self.first_s * self.FACTOR ** min(times - 1, 20), max(self.LONGEST_S, self.first_s)) if times else 0.0
@@ -79,7 +79,7 @@ class Rest(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Late(Rest, frozen=True, omit_defaults=True):
-    """How often in a row a job's pods did not come within `first_s`, and until when it takes no turn (rule 32.6)."""
+    """The times in a row that a job's pods did not come within `first_s`, and the end of its pause (rule 32.6)."""
 
     LONGEST_S: ClassVar[float] = 6 * 3600.0
 
@@ -90,7 +90,7 @@ class Late(Rest, frozen=True, omit_defaults=True):
 
 
 class Returned(Rest, frozen=True, omit_defaults=True):
-    """How often a job gave borrowed cells back, and until when it borrows no more (rule 31.8)."""
+    """The times that a job gave borrowed cells back, and the moment until which it borrows no more (rule 31.8)."""
 
     FREE: ClassVar[int] = 1
     FACTOR: ClassVar[float] = 4.0
@@ -103,7 +103,7 @@ class Returned(Rest, frozen=True, omit_defaults=True):
 
     @property
     def reason(self) -> str:
-        """Why the job does not borrow."""
+        """The reason why the job does not borrow."""
         return f"it gave borrowed cells back {self.count} times, and borrows again at {timestamp(self.until_s)}"
 
 
@@ -112,7 +112,7 @@ IN_TIME, NONE_RETURNED = Late(), Returned()
 
 
 class Life(Enum):
-    """How far a job has come."""
+    """The phase of a job."""
 
     WAITING = "waiting"
     STARTING = "starting"  # cells are held for it
@@ -285,7 +285,7 @@ def read_kept(annotations: Mapping[str, str], uid: str, prover: Prover) -> Kept:
 
 
 class Pace(NamedTuple):
-    """How much one turn does, about, before it is cut: searches of the own schedules, and questions to the room.
+    """The work of one turn, about, before it is cut: searches of the own schedules, and questions to the room.
 
     A claim that the room plays for a question counts as another one. Tens of milliseconds.
     """
@@ -664,12 +664,12 @@ class Table:
     # Order
 
     def own_rank(self, kind: int) -> Rank:
-        """How the first unit of a kind compares with others of its virtual cluster's own schedule."""
+        """Return the rank of the first unit of a kind in the own schedule of its virtual cluster."""
         found = self.kinds[kind]
         return self.rules.rank(found.queue, found.spec.priority, self.own_use.ledger.share(found.queue))
 
     def early_rank(self, kind: int) -> Rank:
-        """How the first unit of a kind compares with all that may borrow (rule 31.3)."""
+        """Return the rank of the first unit of a kind among all that may borrow (rule 31.3)."""
         found = self.kinds[kind]
         return (self.shares.in_order(found.queue), *self.rules.rank(found.queue, found.spec.priority, 0.0))
 

@@ -75,7 +75,7 @@ def _running(entry: JobRecord, unit: Unit, queue: str, now: float) -> Running:
 
 
 def lowered_by(tree: QuotaTree, queues: QueuedJobs, now: float) -> list[str]:
-    """Which jobs would be above the quotas of another tree, a sentence for each quota. Cost O(jobs)."""
+    """Return which jobs would be above the quotas of another tree, a sentence for each quota. Cost O(jobs)."""
     usage, running = Usage(tree), list[Running]()
     _take_others(usage, queues.others)
     for entry, unit in _with_cells(queues):

@@ -199,7 +199,7 @@ def no_larger(unit: Unit, leaf_count: int) -> Unit:
 
 
 def pods_of(unit: Unit, counts: Sequence[int]) -> list[int]:
-    """How many pods of each template a unit has; `counts` are those of the whole gang."""
+    """Return how many pods of each template a unit has; `counts` are those of the whole gang."""
     if unit.minimum is None or not unit.chosen:
         return list(counts)
     found = [0] * len(counts)

@@ -554,7 +554,7 @@ class WatchedTree:
         self.listed(kind, [])
 
     def why_ignored(self, item: Mapping[str, Any]) -> str:
-        """Why a tree of that namespace does not count, "" if it does."""
+        """Return why a tree of that namespace does not count, "" if it does."""
         first = names_of(item) if self.item is None else names_of(self.item)
         counts = f"only the oldest tree counts, which is {'/'.join(first)}: change that one, or delete it"
         return "" if first == names_of(item) else counts

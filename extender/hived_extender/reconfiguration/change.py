@@ -93,7 +93,9 @@ class Disagreement(UserError):
 
 
 class Switch(NamedTuple):
-    """How long requests had to wait, in seconds; whom it affected of how many groups, None if nobody had to know."""
+    """The time that requests had to wait, in seconds, and those affected of how many groups; None if nobody had to
+    know.
+    """
 
     seconds: float
     affected: Sequence[Affected] | None

@@ -395,7 +395,7 @@ class Past:
             )
 
     def _detail(self, result: Json) -> str:
-        """Which devices, which victims or what reason."""
+        """Return which devices, which victims or what reason."""
         match result["kind"]:
             case "bind":
                 node, devices = _cells(result)[0]

@@ -313,7 +313,7 @@ class ConfigMapName(msgspec.Struct, frozen=True):
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Where the configuration comes from: the one in force at the start, and the store that is followed later."""
+    """The source of the configuration: the one in force at the start, and the store that is followed later."""
 
     store: Store
     configuration: Configuration

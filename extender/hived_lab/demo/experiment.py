@@ -130,7 +130,7 @@ ACTIONS = (
 
 
 def experiments_folder(story: str = "lab") -> Path:
-    """Where a story's experiments are: beside this module in an installed package, else in the checkout's examples."""
+    """Return the folder of a story's experiments: beside this module if installed, else in the checkout's examples."""
     installed = Path(__file__).parent / "experiments" / story
     return installed if installed.is_dir() else Path(__file__).parents[3] / "examples" / story
 

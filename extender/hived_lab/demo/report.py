@@ -173,7 +173,7 @@ class Report:
             self._echo(" " * INDENT + line)
 
     def _node_news(self, moment: Moment) -> Iterator[str]:
-        """Which nodes turned bad or healthy since the last row."""
+        """Yield a line for each node that turned bad or healthy since the last row."""
         bad = {node.name for node in moment.nodes if node.is_bad}
         for name in sorted(bad ^ self._shown_bad):
             yield f"{name} is {'bad' if name in bad else 'healthy again'}"

@@ -132,7 +132,7 @@ class Cluster(Protocol):
 
     @property
     def url(self) -> str:
-        """Where its extender answers."""
+        """The URL of its extender."""
 
     def restart_service(self, configuration: Path) -> None:
         """Stop the extender and start it with another configuration; pods and nodes stay."""

@@ -158,7 +158,7 @@ class _Look:
     # -- the end of a Job ------------------------------------------------------------------------
 
     def _end(self) -> tuple[str, str, str] | None:
-        """Why a Job ends now, but for its success: the interim condition, its reason and message."""
+        """Return why a Job ends now, but for its success: the interim condition, its reason and message."""
         if self._is_indexed:
             self._done |= {pod.index for pod in self._succeeded if pod.index is not None}
         for kind in _ENDS:

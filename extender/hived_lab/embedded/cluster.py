@@ -62,7 +62,7 @@ class EmbeddedCluster:
 
     @property
     def api_url(self) -> str:
-        """Where the API server answers."""
+        """The URL of the API server."""
         return self._server.url
 
     @property

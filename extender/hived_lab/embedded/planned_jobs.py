@@ -48,7 +48,7 @@ def exit_code(pod: Revision) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job has come.
+    """The progress of a job.
 
     `has_begun`: its pods were made once, so one that is missing was evicted. `going` has the uid of each pod that has
     to go before it is made again.

@@ -52,7 +52,7 @@ def steps(highest: float, count: int = 5) -> list[float]:
 
 
 def without(never: int) -> str:
-    """How many jobs a mean leaves out, as words behind it; "" if none."""
+    """Return how many jobs a mean leaves out, as words behind it; "" if none."""
     return f" without {short(never)} that never start" if never else ""
 
 

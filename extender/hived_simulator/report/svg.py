@@ -12,7 +12,7 @@ INK, GRID = "#444444", "#d0d0d0"
 
 
 class Stroke(NamedTuple):
-    """How a policy is drawn, everywhere on a page: colour and dashes. `is_wide`: behind others that may cover it."""
+    """The stroke of a policy on a page: colour and dashes. `is_wide`: behind others that may cover it."""
 
     number: int
     is_wide: bool = False

@@ -12,7 +12,7 @@ from hived_simulator.traces.jobs import Job, Trace
 
 
 class Options(msgspec.Struct, frozen=True):
-    """How to read what a file does not say.
+    """Options for what a file does not say.
 
     node_leaf_cells : leaf cells of a node, which shape gangs where a format gives only a number of GPUs
     time_zone : IANA name of the zone of times that name none

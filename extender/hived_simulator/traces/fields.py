@@ -114,7 +114,7 @@ def moment(text: str, field: str, where: tzinfo) -> float:
 
 
 def rounded_up(text: str, field: str, whole: float) -> int:
-    """How many GPUs a demand of `text` is, where `whole` is one; a part of a GPU is a GPU. Raises Unusable."""
+    """Return how many GPUs a demand of `text` is, where `whole` is one; a part of a GPU is a GPU. Raises Unusable."""
     value = number(text, field) / whole
     if value < 0:
         raise Unusable(f"{field} is negative", field, text)

@@ -150,7 +150,7 @@ class ConfigurationPages:
         return json.dumps(found) if found else ""
 
     def _push_refusal(self) -> str:
-        """Why the caller cannot push here, "" if they can."""
+        """Return why the caller cannot push here, "" if they can."""
         if not self._pushes.is_pushable:
             return "this service accepts no pushes"
         try:

@@ -347,7 +347,7 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class Actions(msgspec.Struct, frozen=True):
-    """What a viewer may do about a job: `token` and `version` of the form that deletes it, "" if they may not.
+    """The actions of a viewer on a job: `token` and `version` of the form that deletes it, "" if not allowed.
 
     `pods` are the first ones, as (namespace, name), whose logs are there to be read; with `reads_logs` on a page.
     """

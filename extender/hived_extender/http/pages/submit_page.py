@@ -56,7 +56,7 @@ class Fields(msgspec.Struct, frozen=True):
 
 
 class Cluster(msgspec.Struct, frozen=True):
-    """What the form has to choose from: GPU types with the resources that stand for them, and whether jobs queue."""
+    """The choices of the form: GPU types with their resources, and whether jobs queue."""
 
     vcs: tuple[str, ...]
     resources: dict[str, str]
@@ -64,7 +64,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
 
 class Tried(msgspec.Struct, frozen=True):
-    """What would become of a job: the API server's words about it, "" if it was not asked, and the pods' outcomes."""
+    """The outcome of a trial: the API server's answer, "" if it was not asked, and the outcomes of the pods."""
 
     said: str
     outcomes: tuple[PodOutcome, ...]

@@ -232,7 +232,7 @@ class KubeFacts:
         return bool(self.unknown_of([request]))
 
     def unknown_of(self, requests: Iterable[PodRequest]) -> str:
-        """Why only kube-scheduler knows the nodes of one of these pods that run, "" if that is not so."""
+        """Return why only kube-scheduler knows the nodes of one of these pods that run, "" if that is not so."""
         pods = (self._ruled(request) for request in requests)
         return next((pod.demands.beyond for pod in pods if pod is not None and pod.demands.beyond), "")
 

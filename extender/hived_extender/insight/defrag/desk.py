@@ -43,7 +43,7 @@ class Spent(msgspec.Struct, frozen=True, order=True):
 
 
 class Ledger(Protocol):
-    """Where replicas keep a text together; `BindingSecret` is one."""
+    """A store of text that replicas share; `BindingSecret` is one."""
 
     def read_moves(self) -> tuple[bytes, str]:
         """The text, and the version to be changed. Raises KubeError."""

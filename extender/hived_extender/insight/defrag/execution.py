@@ -223,7 +223,7 @@ class Rehearsal:
         return ("", "") if self.facts is None else self.facts.come(places)
 
     def ask(self, request: PodRequest, offer: Offer | None = None) -> BindInfo | None:
-        """Where the group of a pod could be without evictions, None if nowhere."""
+        """Return where the group of a pod could be without evictions, None if nowhere."""
         decision = self.scenario.ask(Asked(request, offer=offer))
         return decision.bind_info if isinstance(decision, Bind) and not decision.lazily_preempted else None
 
@@ -440,7 +440,7 @@ class Requests:
 
 
 def refusals(cluster: ClusterSpec, inputs: Inputs, plan: DefragPlan, movable: Collection[str]) -> list[str]:
-    """Why a plan does not hold any more, move by move; empty if it does. Cost: a copy of the core."""
+    """Return why a plan does not hold any more, move by move; empty if it does. Cost: a copy of the core."""
     copy = copy_of(cluster, inputs)
     rehearsal = Rehearsal(copy)
     for move in plan.moves:
@@ -494,7 +494,7 @@ def _jobs(inputs: Inputs) -> dict[str, list[PodRequest]]:
 def _unmet(
     rehearsal: Rehearsal, vc: str, number: int, wanted: WantedOutcome, jobs: Mapping[str, list[PodRequest]]
 ) -> str:
-    """Why something wanted has no room after the moves, "" if it has."""
+    """Return why something wanted has no room after the moves, "" if it has."""
     try:
         shape = Shape(wanted.shape, job=wanted.shape) if wanted.shape in jobs else read_wants((wanted.shape,))[0]
     except UserError:

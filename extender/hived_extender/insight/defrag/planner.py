@@ -593,7 +593,7 @@ def _without_moves(task: Task, outcome: str, met: int, cause: Cause = NO_CAUSE) 
 
 
 def _shortage(met: int, most: int, wanted: int) -> str:
-    """Why not all that is wanted gets room."""
+    """Return why not all that is wanted gets room."""
     if met == most:
         return f"of {wanted} wanted, {most} at most can have room, whichever of the groups that may move are moved"
     return f"of {wanted} wanted, {met} get room; whether more could is not known"

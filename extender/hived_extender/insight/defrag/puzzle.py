@@ -117,7 +117,7 @@ class Puzzle(msgspec.Struct, frozen=True):
 
 
 class Solution(msgspec.Struct, frozen=True):
-    """Which movers move, and where to.
+    """The movers that move, and their places.
 
     Attributes
     ----------

@@ -101,7 +101,7 @@ _ALONE = "with which it starts together, waits as a part of it"
 
 
 def missing(job: JobRef, members: Sequence[tuple[GangKey | None, int, bool]], groups: Sequence[GangKey]) -> str:
-    """Why a gang is not complete yet (rule 24.12), "" if it is.
+    """Return why a gang is not complete yet (rule 24.12), "" if it is.
 
     `members` has, for each pod, its gang, how many pods that needs, and whether gates of others keep the pod from being
     scheduled; `groups` are the gangs that start together.

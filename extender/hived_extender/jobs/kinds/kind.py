@@ -57,7 +57,7 @@ class Key(msgspec.Struct, frozen=True):
         return self.is_required is None or self.is_required(value, pod, has_gang)
 
     def refusal(self, place: str, value: str) -> str:
-        """Why a pod waits that has this value there."""
+        """Return why a pod waits that has this value there."""
         shown = value if len(value) <= SHOWN_LENGTH else f"{value[:SHOWN_LENGTH]}..."
         return (
             f"{place}{self.name} is {shown!r}: it requires {self.note}, which hived cannot do; "

@@ -190,7 +190,7 @@ Beside = Callable[[Object, QuotaTree], list[str]]
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Why a tree is refused, "" if it is not, and what to warn its author of."""
+    """The reason why a tree is refused, "" if it is not, and warnings for its author."""
 
     refusal: str = ""
     warnings: tuple[str, ...] = ()

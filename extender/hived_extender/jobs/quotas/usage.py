@@ -21,7 +21,7 @@ TOO_LARGE = "It can never run: ask for less, or raise the quota"
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Why a job may not run now: a quota, and the resource that it lacks; "" for the number of jobs."""
+    """The reason why a job may not run now: a quota, and the resource that it lacks; "" for the number of jobs."""
 
     quota: str
     resource: str
@@ -65,7 +65,7 @@ class Usage:
     def refusal(
         self, queue: str, request: Mapping[str, float], *, is_preemptible: bool = True, jobs: int = 1
     ) -> Refusal | None:
-        """Why jobs may not run beside all that runs (rules 25.4, 25.5), None if they may.
+        """Return why jobs may not run beside all that runs (rules 25.4, 25.5), None if they may.
 
         `jobs` is how many they are; 0 for more pods of a counted job.
         """

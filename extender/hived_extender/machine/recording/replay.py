@@ -188,7 +188,7 @@ class CoreScheduler:
 
 
 class StateDetail(Enum):
-    """How much state a record carries."""
+    """The amount of state that a record carries."""
 
     FULL = "full"
     HASH = "hash"

@@ -95,7 +95,7 @@ def _volcano(state: GangState, minimum: int, old: Object, now: str) -> dict[str,
 
 
 def _volcano_wait(state: GangState, minimum: int) -> str:
-    """Why a gang waits: how many tasks it lacks, in Volcano's words, then our own."""
+    """Return why a gang waits: how many tasks it lacks, in Volcano's words, then our own."""
     counts = {
         "Pending": state.pod_count - state.scheduled - state.succeeded - state.failed,
         "Running": state.running,

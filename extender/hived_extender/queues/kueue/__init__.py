@@ -1,1 +1,1 @@
-"""Where Kueue is in charge of queues: its admission check, answered by hived."""
+"""Kueue's admission check, answered by hived where Kueue is in charge of queues."""

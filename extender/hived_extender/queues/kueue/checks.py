@@ -44,7 +44,7 @@ _Order = tuple[str, int, int, float, float, str]
 
 
 class Step(Enum):
-    """How far a Workload with quota has come."""
+    """The progress of a Workload with quota."""
 
     ASKS = "asks"
     HELD = "held"
@@ -249,7 +249,7 @@ class Checks:
         entry.why = f"{count} opportunistic job{'s' if count > 1 else ''} {'leave' if count > 1 else 'leaves'} for it"
 
     def progressed(self, states: Mapping[str, HoldState]) -> None:
-        """How far holds have come. One that is lost before all its pods have cells is given up."""
+        """Advance holds. One that is lost before all its pods have cells is given up."""
         for key, state in states.items():
             entry = self.entries.get(key)
             is_whole = state.placed_count >= state.slot_count
@@ -376,7 +376,7 @@ def _order(entry: Entry) -> _Order:
 
 
 def _reserved_s(entry: Entry) -> float:
-    """When Kueue gave it quota."""
+    """Return when Kueue gave it quota."""
     workload = entry.workload
     return workload.created_s if workload.reserved_s is None else workload.reserved_s
 

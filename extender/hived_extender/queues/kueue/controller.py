@@ -179,7 +179,7 @@ class Asking:
             self._checks.evicts(hold.key, self._clock(), len(victims.jobs) + len(victims.groups))
 
     def _explained(self, hold: Hold, reason: str) -> tuple[str, bool]:
-        """Why there is no room, in words for people, and whether there never can be."""
+        """Return why there is no room, in words for people, and whether there never can be."""
         job = hold.job
         request = PodRequest(hold.key, job.name, job.namespace, hold.spec)
         with self._service.runner.look() as machine:

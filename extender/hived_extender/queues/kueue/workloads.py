@@ -91,7 +91,7 @@ class PodCounts(msgspec.Struct):
     individual: list[int] | None = None
 
     def all(self, count: int) -> list[int]:
-        """That of each of `count` domains. Raises ValueError for other numbers of them, or for none."""
+        """Return the number for each of `count` domains. Raises ValueError for other numbers of them, or for none."""
         if self.universal is not None:
             return [self.universal] * count
         if self.individual is None or len(self.individual) != count:
@@ -460,7 +460,7 @@ def cluster_queue_of(item: Object) -> ClusterQueue:
 
 
 def warning(check: str, queues: Iterable[ClusterQueue], devices: Collection[str]) -> str:
-    """Which ClusterQueues with a check may borrow quota of devices, and what to do; "" if none may."""
+    """Return which ClusterQueues with a check may borrow quota of devices, and what to do; "" if none may."""
     found = sorted(one.name for one in queues if check in one.checks and one.may_borrow & frozenset(devices))
     if not found:
         return ""

@@ -58,14 +58,14 @@ class KubeObject(Model):
 
 
 class Preconditions(Model):
-    """Which version of an object a deletion means."""
+    """The version of an object that a deletion means."""
 
     uid: str = ""
     resource_version: str = ""
 
 
 class DeleteOptions(Model):
-    """How to delete an object."""
+    """The options of a deletion."""
 
     api_version: str = ""
     kind: str = ""
