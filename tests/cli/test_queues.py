@@ -563,7 +563,6 @@ def test_a_gang_that_waits_in_a_queue_is_held_released_and_deleted_by_both_of_it
         assert hived(jobs, "hold", each).output.startswith(f"{name}: Held"), each
         assert hived(jobs, "release", each).output.startswith(f"{name}: Waiting"), each
     for each in ("podgroup/default/Ring", name):
-        # lists are up to two seconds old, so the second pod may be in none yet
-        expect_soon(lambda each=each: "2 pods of Gang/default/" in delete(jobs, each, "--dry-run").output)
+        assert "2 pods of Gang/default/" in delete(jobs, each, "--dry-run").output
     assert delete(jobs, name, "--yes").exit_code == 0
     expect_soon(lambda: jobs.state(name) == "")

@@ -129,7 +129,7 @@ class WaitingService(StubServer):
 
 
 def _is_wanted(job: Job, wanted: Mapping[str, Sequence[str]]) -> bool:
-    others = {name: values for name, values in wanted.items() if name not in ("queued", "ended")}
+    others = {name: values for name, values in wanted.items() if name not in ("queued", "ended", "new")}
     return ("ended" not in wanted or has_ended(job)) and all(
         getattr(job, name) in values for name, values in others.items()
     )

@@ -161,8 +161,11 @@ def _whys(inspector: Inspector, name: str, namespace: str) -> Iterator[tuple[str
 
 
 def _present(inspector: Inspector) -> list[Job]:
-    """The jobs that have not ended, with the first ones of queues: a gang that waits there has that name as well."""
-    found = inspector.jobs({"queued": (QUEUED,)})
+    """The jobs that have not ended, with the first ones of queues: a gang that waits there has that name as well.
+
+    The answer is begun after the question: who deletes a gang by an older one would leave its latest pods.
+    """
+    found = inspector.jobs({"queued": (QUEUED,), "new": ("1",)})
     return [job for job in found if not has_ended(job) and job.name != MASKED]
 
 

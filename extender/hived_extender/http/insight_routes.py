@@ -40,8 +40,8 @@ _CHOOSING: dict[str, Callable[[Job], Iterable[str]]] = {
 }
 """By key of the query, the values of a job, one of which has to be one that is asked for."""
 
-TEXT, QUEUED, PODS, ENDED, ME, SELECTOR = "q", "queued", "pods", "ended", "me", "selector"
-JOB_KEYS = (*_CHOOSING, TEXT, QUEUED, PODS, ENDED, ME, SELECTOR)
+TEXT, QUEUED, PODS, ENDED, ME, SELECTOR, NEW = "q", "queued", "pods", "ended", "me", "selector", "new"
+JOB_KEYS = (*_CHOOSING, TEXT, QUEUED, PODS, ENDED, ME, SELECTOR, NEW)
 NODE_KEYS = ("bad", SELECTOR)
 
 
@@ -59,7 +59,7 @@ def jobs(backend: Backend, question: Question) -> Answer:
 
 def rows_of(backend: Backend, mask: Mask, filters: Filters) -> list[Job]:
     """The rows of all jobs, as a caller sees them; labels, pods and jobs of queues as the query asks for them."""
-    view, selector = backend.insight.view(), _selector(filters)
+    view, selector = backend.insight.view(is_new=NEW in filters), _selector(filters)
     at_s = view.snapshot.at
     listed = [one for one in view.jobs if not selector or _meets(one, selector, mask)]
     jobs = [_opened(view, one) for one in listed] if PODS in filters else [one.job for one in listed]

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
@@ -205,6 +205,7 @@ class SharedAnswers(Generic[V]):
         self._kept_s, self._clock, self._most = kept_s, clock, most
         self._lock = threading.Lock()
         self._answers: OrderedDict[Hashable, _Kept[V]] = OrderedDict()
+        self._coming: dict[Hashable, _Kept[V]] = {}  # not begun yet
 
     def get(self, question: Hashable, compute: Callable[[], V], *, needs_newer: bool = False) -> V:
         """The answer to a question: `compute()`, unless it is known or being computed. Raises as `compute`.
@@ -215,16 +216,41 @@ class SharedAnswers(Generic[V]):
             kept = self._answers.get(question)
             is_ours = kept is None or not self._lasts(kept, needs_newer=needs_newer)
             if kept is None or is_ours:
-                kept = self._answers[question] = _Kept(Future())
-                self._answers.move_to_end(question)
-                self._forget()
+                kept = _Kept(Future())
+                self._keep(question, kept)
         if is_ours:
             self._compute(question, kept, compute)
         return kept.future.result()
 
+    def get_new(self, question: Hashable, compute: Callable[[], V]) -> V:
+        """An answer that is begun after this call. Raises as `compute`.
+
+        It is begun as late as `get` would for a caller who needs a newer one, so a flood costs no more: until then all
+        callers wait for the same one.
+        """
+        with self._lock:
+            older, known = self._answers.get(question), self._coming.get(question)
+            coming = self._coming.setdefault(question, _Kept(Future()))
+        if known is None:
+            if older is not None:
+                wait([older.future])
+                time.sleep(max(self._until(older, needs_newer=True) - self._clock(), 0.0))
+            with self._lock:
+                self._keep(question, self._coming.pop(question))
+            self._compute(question, coming, compute)
+        return coming.future.result()
+
+    def _keep(self, question: Hashable, kept: _Kept[V]) -> None:
+        self._answers[question] = kept
+        self._answers.move_to_end(question)
+        self._forget()
+
     def _lasts(self, kept: _Kept[V], *, needs_newer: bool = False) -> bool:
+        return not kept.future.done() or self._clock() < self._until(kept, needs_newer=needs_newer)
+
+    def _until(self, kept: _Kept[V], *, needs_newer: bool) -> float:
         part, rest = (PART_IN_NEED, REST_IN_NEED) if needs_newer else (1.0, REST)
-        return not kept.future.done() or self._clock() < kept.ended + max(part * self._kept_s, rest * kept.spent)
+        return kept.ended + max(part * self._kept_s, rest * kept.spent)
 
     def _compute(self, question: Hashable, kept: _Kept[V], compute: Callable[[], V]) -> None:
         began = self._clock()
@@ -359,10 +385,10 @@ class Answering:
         self._glanced: Future[View | None] = Future()
         self._glanced.set_result(None)
 
-    def view(self) -> View:
-        """The jobs as they are now, or were a moment ago. Raises NotLeadingError."""
+    def view(self, *, is_new: bool = False) -> View:
+        """The jobs as they are now, or were a moment ago unless it `is_new`. Raises NotLeadingError."""
         self._service.check_leads()
-        return self._views.get("view", self._in_turn(self._look))
+        return (self._views.get_new if is_new else self._views.get)("view", self._in_turn(self._look))
 
     def glance(self, within_s: float) -> View | None:
         """The view if it can be had in so many seconds, else an earlier one; None before the first. It is made anyway.

@@ -89,12 +89,19 @@ def test_the_query_chooses_jobs(client: FlaskClient, query: str, chosen: list[st
     assert names(client, query) == chosen
 
 
+def test_a_new_answer_has_the_pod_of_a_moment_ago(small: SmallCluster, client: FlaskClient) -> None:
+    assert "ns/five" not in names(client)
+    small.create("five")
+    assert "ns/five" not in names(client)  # it is kept, as the clock stands still
+    assert "ns/five" in names(client, "?new=1")
+
+
 def test_a_key_that_means_nothing_is_refused(client: FlaskClient) -> None:
     response = client.get(JOBS + "?cluster=b")
     assert (response.status_code, response.json) == (
         400,
         "'cluster' means nothing here; the query may have vc, state, user, namespace, node, q, queued, pods, ended, "
-        "me, selector",
+        "me, selector, new",
     )
 
 

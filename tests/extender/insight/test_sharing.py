@@ -1,13 +1,15 @@
 """An answer is computed once for all who ask in a moment, and errors are not kept."""
 
 import threading
+import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.insight.answering import REST, REST_IN_NEED, SharedAnswers
+from hived_extender.insight.answering import PART_IN_NEED, REST, REST_IN_NEED, SharedAnswers
+from tests.expecting import expect_soon
 
 CALLERS = 20
 
@@ -68,6 +70,29 @@ def test_an_answer_that_took_long_is_kept_longer_and_less_for_who_needs_a_newer_
     assert shared.get("a", compute, needs_newer=True) == 1
     now[0] += REST
     assert shared.get("a", compute) == 2
+
+
+def test_who_needs_a_new_answer_gets_one_begun_after_the_question_and_twenty_cost_as_one() -> None:
+    shared: SharedAnswers[int] = SharedAnswers(0.0, lambda: 0.0)
+    compute = Counting()
+    with ThreadPoolExecutor(CALLERS) as threads:
+        first = threads.submit(shared.get, "q", compute)
+        assert compute.begun.wait(30)
+        others = [threads.submit(shared.get_new, "q", compute) for _ in range(CALLERS - 1)]
+        expect_soon(threads._work_queue.empty)
+        compute.may_end.set()
+        assert first.result(30) == 1
+        assert min(one.result(30) for one in others) == 2
+    assert shared.get_new("q", compute) == compute.count > 2
+
+
+def test_a_new_answer_waits_for_the_rest_of_an_older_one() -> None:
+    shared: SharedAnswers[int] = SharedAnswers(2.0, time.monotonic)
+    answers = iter(range(10))
+    began = time.monotonic()
+    assert [shared.get_new("q", lambda: next(answers)) for _ in range(3)] == [0, 1, 2]
+    assert time.monotonic() - began >= 2 * 2.0 * PART_IN_NEED
+    assert shared.get("q", lambda: next(answers)) == 2
 
 
 def test_an_error_is_raised_and_not_kept() -> None:
