@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import NEVER, RUNS, WAITS, as_json, output_option
-from hived_cli.helpers.names import complete_jobs, find_queued, find_why
+from hived_cli.helpers.names import complete_jobs, find_waiting, find_why
 from hived_cli.helpers.waits import draw_trial, draw_why, has_ended, queued
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_config.reader import printable
@@ -63,7 +63,7 @@ def command(
     context = click.get_current_context()
     if changes and context.params["is_watched"]:
         raise click.UsageError("--if and --watch exclude each other")
-    waiting = find_queued(inspector, name, namespace)
+    waiting = find_waiting(inspector, name, namespace)
     if waiting is not None and waiting.state in WITHOUT_PODS:
         if changes:
             _try(inspector, Job(name=waiting.name, state="Waiting"), changes, is_json=is_json)

@@ -8,8 +8,23 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from hived_cli import main
+from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import Certificate, IfResult, Job, Unblock, When, Why
 from tests.cli.waiting_service import CERTIFICATE, GANG, GONE, SENTENCE, TRAIN, WHY, WaitingService
+
+QUEUED = QueuedJob(
+    name="Job/default/solo",
+    namespace="default",
+    queue="lang",
+    vc="lang",
+    user="me",
+    priority=0,
+    position=1,
+    state="Waiting",
+    since=0.0,
+    reason="is first, and the cells of its virtual cluster are in use",
+    gpus=1,
+)
 
 
 @pytest.fixture
@@ -133,6 +148,33 @@ def test_of_several_jobs_with_a_name_the_first_that_waits_is_answered(service: W
     result = why(service, "gang")
     assert result.stdout.startswith("podgroup/lab/gang")
     assert result.stderr == "gang is part of 2 names; this is podgroup/lab/gang, others are other/gang\n"
+
+
+def test_a_running_job_of_several_with_a_short_name_says_which_others_there_are(service: WaitingService) -> None:
+    one, other = (replace(TRAIN, name=f"Job/{where}/fit", namespace=where, pods=[]) for where in ("default", "lab"))
+    service.jobs += [one, other]
+    service.whys |= {name: Why(job=one) for name in ("Job/default/fit", "default/fit")}
+    result = why(service, "fit")
+    assert result.stdout.startswith("Job/default/fit")
+    assert result.stderr == "fit is part of 2 names; this is Job/default/fit, others are Job/lab/fit\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "expected", "others"),
+    [
+        ("default/solo", "default/solo", ""),
+        ("solo", QUEUED.name, "solo is part of 2 names; this is Job/default/solo, others are default/solo\n"),
+        ("Job/default/solo", QUEUED.name, ""),
+    ],
+)
+def test_a_full_name_goes_before_that_of_a_job_in_a_queue(
+    service: WaitingService, name: str, expected: str, others: str
+) -> None:
+    service.queued = dict.fromkeys((QUEUED.name, "default/solo", "solo"), QUEUED)
+    service.whys[QUEUED.name] = Why(job=Job(name=QUEUED.name, state="Waiting"))
+    result = why(service, name)
+    assert (result.exit_code, result.stderr) == (0, others)
+    assert result.stdout.startswith(f"{expected} ")
 
 
 def test_an_unknown_name_has_its_nearest_ones(service: WaitingService) -> None:

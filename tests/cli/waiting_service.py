@@ -9,6 +9,7 @@ import msgspec
 
 from hived_cli.helpers.waits import has_ended
 from hived_extender.api import paths
+from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import (
     BadNode,
     Certificate,
@@ -89,6 +90,8 @@ class WaitingService(StubServer):
         """Jobs that are not known yet to the first list that is asked for, and are to later ones."""
         self.ended: list[Job] = []
         """Jobs that have ended, which are in no other list."""
+        self.queued: dict[str, QueuedJob] = {}
+        """Jobs that wait in queues, by each of their names."""
         self.is_down = False
 
     def _answer(self, request: Request) -> tuple[Any, ...]:
@@ -124,6 +127,9 @@ class WaitingService(StubServer):
             return 200, self.trial
         if path.startswith(paths.GROUPS_PATH):
             return 404, "Affinity group does not exist since it is not allocated or preempting"
+        for name, queued in self.queued.items():
+            if path == paths.queued_job_path(name):
+                return 200, queued
         name = path.removeprefix(paths.WHY_PATH)
         return (200, self.whys[name]) if name in self.whys else (404, f"there is no job {name}")
 

@@ -67,6 +67,30 @@ def find_queued(inspector: Inspector, name: str, namespace: str) -> QueuedJob | 
     return found if other is None or other.namespace != first else other
 
 
+def find_waiting(inspector: Inspector, name: str, namespace: str) -> QueuedJob | None:
+    """The job of a queue that a name means; None if it means none, or one out of queues at a higher rank (rule 24.19).
+
+    A line names the other jobs that it means as well. Raises UserError if those are in queues alone.
+    """
+    try:
+        queued = find_queued(inspector, name, namespace)
+    except UserError as error:
+        jobs = _present(inspector, is_new=False) if error.code == HTTPStatus.CONFLICT else []
+        if not any(job.name == name for job in jobs):
+            raise
+        return None
+    if queued is None or queued.name == name:
+        return queued
+    jobs = _present(inspector, is_new=False)
+    if all(job.name != queued.name for job in jobs):  # lists are up to two seconds old, and have the first ones alone
+        jobs.append(Job(name=queued.name, state="Waiting", namespace=queued.namespace))
+    found = matching(jobs, name, namespace)
+    if all(job.name != queued.name for job in found):
+        return None
+    _tell_others(found, name, queued.name)
+    return queued
+
+
 def find_why(inspector: Inspector, name: str, namespace: str) -> tuple[str, Why]:
     """All that is known of a job, by whatever name, and the name that the service knows.
 
@@ -160,27 +184,45 @@ def _whys(inspector: Inspector, name: str, namespace: str) -> Iterator[tuple[str
             yield each, why
 
 
-def _present(inspector: Inspector) -> list[Job]:
+def _present(inspector: Inspector, *, is_new: bool = True) -> list[Job]:
     """The jobs that have not ended, with the first ones of queues: a gang that waits there has that name as well.
 
-    The answer is begun after the question: who deletes a gang by an older one would leave its latest pods.
+    A new answer is begun after the question: who deletes a gang by an older one would leave its latest pods.
     """
-    found = inspector.jobs({"queued": (QUEUED,), "new": ("1",)})
+    found = inspector.jobs({"queued": (QUEUED,), "new": ("1" if is_new else "",)})
     return [job for job in found if not has_ended(job) and job.name != MASKED]
 
 
 def _find_why(inspector: Inspector, name: str, namespace: str) -> tuple[tuple[str, Why] | None, list[Job]]:
     """A name and all that is known of a job, None for nothing; and the jobs, as far as they had to be asked for."""
-    over: tuple[str, Why] | None = None
+    is_short = not namespace and "/" not in without_kind(name).removeprefix(GANG) and ":" not in name
+    jobs, found, over = list[Job](), None, None
+    if is_short:  # jobs of several namespaces may have it
+        jobs, found = _listed_why(inspector, name, namespace)
+    if found is None:
+        found, over = _guessed_why(inspector, name, namespace)
+    if found is None and not is_short:
+        jobs, found = _listed_why(inspector, name, namespace)
+    return found or over or _first_of(inspector, find_ended(inspector, name, namespace), name), jobs
+
+
+def _guessed_why(
+    inspector: Inspector, name: str, namespace: str
+) -> tuple[tuple[str, Why] | None, tuple[str, Why] | None]:
+    """The first job that has a full name which the name may stand for, and the first of those that have ended."""
+    over = None
     for each, why in _whys(inspector, name, namespace):
         if not has_ended(why.job):
-            return (each, why), []
+            return (each, why), None
         over = over or (each, why)
+    return None, over
+
+
+def _listed_why(inspector: Inspector, name: str, namespace: str) -> tuple[list[Job], tuple[str, Why] | None]:
+    """All jobs, and the first one that the name means."""
     jobs = [job for job in inspector.jobs() if job.name != MASKED]
     present = [job for job in jobs if not has_ended(job)]
-    if (found := _first_of(inspector, matching(present, name, namespace), name)) is not None or over is not None:
-        return found or over, jobs
-    return _first_of(inspector, find_ended(inspector, name, namespace), name), jobs
+    return jobs, _first_of(inspector, matching(present, name, namespace), name)
 
 
 def find_ended(inspector: Inspector, name: str, namespace: str) -> list[Job]:
@@ -195,13 +237,16 @@ def _first_of(inspector: Inspector, jobs: Sequence[Job], name: str) -> tuple[str
         why = inspector.why(job.name)
         if why is None:
             continue
-        if others := list(dict.fromkeys(one.name for one in jobs if one.name != job.name)):
-            told = (
-                f"{name} is part of {len(jobs)} names; this is {printable(why.job.name)}, others are {listed(others)}"
-            )
-            click.echo(told, err=True)
+        _tell_others(jobs, name, job.name)
         return job.name, why
     return None
+
+
+def _tell_others(jobs: Sequence[Job], name: str, chosen: str) -> None:
+    """A line about the jobs that a name means beside the chosen one, if there are any."""
+    if others := [one for one in dict.fromkeys(job.name for job in jobs) if one != chosen]:
+        told = f"{name} is part of {len(jobs)} names; this is {printable(chosen)}, others are {listed(others)}"
+        click.echo(told, err=True)
 
 
 def unknown(
