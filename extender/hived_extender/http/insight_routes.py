@@ -124,7 +124,8 @@ def jobs_in_queues(backend: Backend, mask: Mask, filters: Filters) -> list[Job]:
     count = number(filters[QUEUED][-1], QUEUED, "a number of jobs, such as 100")
     seen = mask.seen(queues.namespaces())
     wanted = wanted_of(filters, is_waiting=True)
-    return [mask.job(job_of(one)) for one in queues.some_jobs(wanted, seen, 0, count)[1]]
+    view = backend.insight.view()
+    return [mask.job(job_of(one, view)) for one in queues.some_jobs(wanted, seen, 0, count)[1]]
 
 
 def why(backend: Backend, question: Question) -> Answer:

@@ -28,6 +28,7 @@ from hived_extender.api.waiting import (
     IfResult,
     Job,
     NodeView,
+    Preempted,
     When,
     Why,
 )
@@ -311,7 +312,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     """A snapshot, with the jobs in it and why they wait: waiting ones in the order in which they are served, then
     those with cells by name, then those that were preempted and are gone, the latest first. `judge` is asked by who
     holds `snapshot.lock`. `named` has each job by its name, and by those of its groups and pods; `namespaces` has the
-    namespaces of these names.
+    namespaces of these names. `news` has the latest preemption of each job, by its name.
     """
 
     snapshot: Snapshot
@@ -320,6 +321,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     certificates: Mapping[str, Certificate]
     named: Mapping[str, ListedJob]
     namespaces: Mapping[str, str]
+    news: Mapping[str, Preempted]
 
     def find(self, name: str) -> ListedJob:
         """The job of this name, or that has a pod or a group of it. Raises UserError (404)."""
@@ -552,7 +554,7 @@ class Answering:
         jobs = tuple(with_ended(self._jobs(snapshot, certificates), news, gone))
         named = index([(one, (*one.job.pods, *one.groups, *one.parts)) for one in jobs])
         namespaces = {name: one.job.namespace for name, one in named.items()}
-        return View(snapshot, judge, jobs, certificates, named, namespaces)
+        return View(snapshot, judge, jobs, certificates, named, namespaces, news)
 
     def _jobs(self, snapshot: Snapshot, certificates: Mapping[str, Certificate]) -> list[ListedJob]:
         """All jobs in their order; those without pods stand after those that wait."""

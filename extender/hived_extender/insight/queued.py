@@ -48,7 +48,8 @@ def why_queued(queues: QueueAnswers, answering: Answering, name: str, seen: Seen
     if lent is not None and isinstance(question.reason, NotItsTurn) and not (only_borrows or found.never):
         found = replace(found, unblock=_joined(found.unblock, _lent_once(queues, answering, question, lent)))
     when = _start(question, found)
-    job = replace(job_of(question.job), asks=found.asks or question.job.asks, cause=found.cause, when=when)
+    job = job_of(question.job, answering.view())
+    job = replace(job, asks=found.asks or question.job.asks, cause=found.cause, when=when)
     return Why(job=replace(job, sentence=found.sentence), certificate=found, when=when)
 
 
@@ -182,13 +183,16 @@ def _gang_of(name: str) -> str:
     return f"{GANG}{name.removeprefix(f'{gangs.KIND}/')}"
 
 
-def job_of(queued: QueuedJob) -> Job:
-    """A job of a queue that waits, in a list of all jobs."""
+def job_of(queued: QueuedJob, view: View) -> Job:
+    """A job of a queue that waits, in a list of all jobs, with the kind of its preemption where that is known."""
+    preempted = queued.preempted
+    if preempted is not None:
+        preempted = view.news.get(queued.name) or view.news.get(_gang_of(queued.name)) or preempted
     return Job(
         name=queued.name, state=_waits_as(queued), namespace=queued.namespace, user=queued.user, vc=queued.vc,
         priority=queued.priority, asks=queued.asks, since=rfc3339(queued.since), cause=queued.cause,
         sentence=queued.reason, when=queued.when, queue=queued.queue, place=queued.position,
-        preempted=queued.preempted, counts=queued.counts, api_version=queued.api_version,
+        preempted=preempted, counts=queued.counts, api_version=queued.api_version,
     )  # fmt: skip
 
 

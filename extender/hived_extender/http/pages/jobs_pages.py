@@ -205,7 +205,9 @@ class JobsPages:
         assert queues is not None
         seen = mask.seen(queues.namespaces())
         view, why = self._answering.view(), why_queued(queues, self._answering, queued.name, seen)
-        why = Why(job=job_of(queued)) if why is None else mask.why(why, view.snapshot.at, view.namespaces)
+        why = (
+            Why(job=mask.job(job_of(queued, view))) if why is None else mask.why(why, view.snapshot.at, view.namespaces)
+        )
 
         def outcome(words: Sequence[str]) -> IfResult | None:
             found = try_on_queued(queues, self._answering, queued.name, seen, words, mask.shows)
