@@ -21,8 +21,8 @@ ABOUT = """
 
 JOB is any of its names, as hived get jobs has it, or a shorter one: namespace/name, or the name alone where one job has
 it. In a queue it keeps its place. A job that no queue has is {done} through the API server, with your own rights:
-by the field of its object that suspends it, or by the record of hived submit. What cannot be held says why.
-In a queue, callers need the right to update the job, or to change the configuration.
+by the field of its object that suspends it, a command of Volcano, or the record of hived submit. What cannot be held
+says why. In a queue, callers need the right to update the job, or to change the configuration.
 
 \b
 Examples:

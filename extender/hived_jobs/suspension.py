@@ -1,4 +1,4 @@
-"""Holds and releases jobs that no queue has: by their own field, or their record.
+"""Holds and releases jobs that no queue has: by their own field, a command for their controller, or their record.
 
 By the API server alone, with the rights of who asks (rule 34.3).
 """
@@ -11,7 +11,7 @@ from hived_extender.api.waiting import Job
 from hived_extender.jobs import starts
 from hived_extender.jobs.job import JobState as ObjectState
 from hived_extender.jobs.kinds import gangs, gates, marks, table
-from hived_extender.jobs.kinds.kind import Kind, path_of
+from hived_extender.jobs.kinds.kind import Kind, Verb, path_of
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_jobs.creation import delete_pods, resume_job
@@ -100,10 +100,10 @@ def _pods(count: int) -> str:
 
 
 def _switch(kube: KubeClient, job: Job, *, is_on: bool) -> str:
-    """Set the field of a job object that suspends it."""
+    """Suspend a job object, or resume it, by its kind's own means: a field, or a command for its controller."""
     kind_name, _, where = job.name.partition("/")
     kind = table.find_kind(job.api_version, kind_name)
-    if kind is None or not kind.has_switch:
+    if kind is None or kind.has_gates:
         if not is_on and (_forget_words_of_object(kube, job, kind) or _forget_words(kube, job.pods)):
             return RELEASED
         if not is_on:
@@ -123,7 +123,11 @@ def _switch(kube: KubeClient, job: Job, *, is_on: bool) -> str:
     if is_on and not kind.hold(document):  # or it raises UserError: its controller cannot suspend it
         raise UserError(f"{job.name} cannot be held: its controller does not suspend it as it is", 409)
     for write in table.suspend(found.ref) if is_on else table.resume(found.ref, starts.NO_WORDS):
-        kube.patch(write.path, write.body)
+        try:
+            (kube.patch if write.verb is Verb.PATCH else kube.create)(write.path, write.body)
+        except KubeError as error:
+            if not (error.is_not_found and write.may_be_missing):
+                raise
     return "held: its controller deletes its pods" if is_on else RELEASED
 
 

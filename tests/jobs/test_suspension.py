@@ -1,18 +1,20 @@
 """What cannot be held says which kind it is, and what would do instead."""
 
+import json
+
 import pytest
 
 from hived.values.errors import UserError
 from hived_extender.api.waiting import Job
+from hived_extender.jobs.kinds.marks import HELD
 from hived_extender.kube.client import KubeClient
 from hived_jobs.suspension import resume, suspend
-from tests.stub_server import StubServer
+from tests.stub_server import Request, StubServer
 
 
 @pytest.mark.parametrize(
     ("name", "version", "expected"),
     [
-        ("Job/ns/train", "batch.volcano.sh/v1alpha1", "hived knows no field that suspends a batch.volcano.sh Job. "),
         ("RayService/ns/serve", "ray.io/v1", "hived knows no field that suspends a ray.io RayService. "),
         ("Notebook/ns/n", "", "hived knows no field that suspends a Notebook. "),
         ("Deployment/ns/web", "apps/v1", "a Deployment has no field that suspends it. Scale it to 0 instead: "),
@@ -27,3 +29,32 @@ def test_a_job_that_cannot_be_held_says_why(name: str, version: str, expected: s
         with StubServer(lambda request: (404, b"{}")) as server, pytest.raises(UserError) as raised:
             resume(KubeClient.connect(server.url), Job(name=name, state="Running", api_version=version))
         assert raised.value.message.startswith(f"{name} is not held, and hived holds none of its kind: ")
+
+
+def test_a_job_of_volcano_is_held_and_released_by_its_own_commands() -> None:
+    document = {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "train", "namespace": "ns", "uid": "u"},
+        "spec": {"tasks": [{"name": "worker", "replicas": 2, "template": {}}]},
+        "status": {"state": {"phase": "Running"}, "running": 2},
+    }
+    writes: list[tuple[str, str]] = []
+
+    def answer(request: Request) -> tuple[int, bytes]:
+        if request.method == "GET":
+            return 200, json.dumps(document).encode()
+        writes.append((request.method, json.loads(request.body).get("action", "")))
+        return (404, b"{}") if "podgroups" in request.target else (200, b"{}")
+
+    job = Job(name="Job/ns/train", state="Running", api_version="batch.volcano.sh/v1alpha1")
+    with StubServer(answer) as server:
+        kube = KubeClient.connect(server.url)
+        assert suspend(kube, job) == "held: its controller deletes its pods"
+        assert writes == [("PATCH", ""), ("POST", "AbortJob")]
+        document["metadata"] |= {"annotations": {HELD: "true"}}  # type: ignore[operator]  # JSON
+        document["status"] = {"state": {"phase": "Aborted"}}
+        writes.clear()
+        assert suspend(kube, job) == "is held already"
+        assert resume(kube, job) == "released"
+        assert writes == [("PATCH", ""), ("PATCH", ""), ("PATCH", ""), ("POST", "ResumeJob")]
