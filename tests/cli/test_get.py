@@ -476,6 +476,12 @@ def test_a_start_is_told_with_its_kind(service: WaitingService, when: When | Non
     assert rows(service, "jobs")[1][5] == expected
 
 
+def test_a_wide_table_says_why_a_start_is_unknown(service: WaitingService) -> None:
+    service.jobs = [replace(WAITING, when=When(kind="unknown", because="it is suspended"))]
+    assert "unknown: it is suspended" in get(service, "jobs", "-o", "wide").output
+    assert "unknown: " not in get(service, "jobs").output
+
+
 def test_nodes_have_their_health_and_their_jobs(service: WaitingService) -> None:
     header, one, three = rows(service, "nodes")
     assert header == ["NODE", "HEALTH", "FOR", "CELLS", "FREE", "LOST", "REASON", "GROUPS"]

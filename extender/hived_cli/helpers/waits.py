@@ -124,9 +124,12 @@ def is_unread(job: Job) -> bool:
     return not job.vc and job.state in ("Refused", "Waiting")
 
 
-def start(job: Job, now: datetime) -> str:
-    """Return when a job of a list starts; "-" for one that has its cells."""
-    return PENDING if job.when is None and job.state in WAITING_STATES else brief_when(job.when, now)
+def start(job: Job, now: datetime, *, is_wide: bool = False) -> str:
+    """Return when a job of a list starts; "-" for one that has its cells. If `is_wide`, with the reason if unknown."""
+    if job.when is None and job.state in WAITING_STATES:
+        return PENDING
+    because = f": {printable(job.when.because)}" if is_wide and job.when is not None and job.when.because else ""
+    return brief_when(job.when, now) + because
 
 
 def long_when(when: When, now: datetime) -> str:
@@ -176,8 +179,8 @@ _WIDE = ("USER", ">PRIORITY", "NODES")
 _Columns = Mapping[str, Callable[[Job], str]]
 
 
-def job_columns(now: datetime, title: str = "JOB") -> _Columns:
-    """The columns of a table of jobs, each with the text of a job."""
+def job_columns(now: datetime, title: str = "JOB", *, is_wide: bool = False) -> _Columns:
+    """The columns of a table of jobs, each with the text of a job; see `start` for `is_wide`."""
     return {
         title: lambda job: printable(job.name),
         "VC": lambda job: printable(job.vc) or UNKNOWN,
@@ -187,7 +190,7 @@ def job_columns(now: datetime, title: str = "JOB") -> _Columns:
         ">AGE": lambda job: age(job.since, now),
         "ASKS": lambda job: job.asks or UNKNOWN,
         "PODS": lambda job: job.counts.words or UNKNOWN,
-        "WHEN": lambda job: start(job, now),
+        "WHEN": lambda job: start(job, now, is_wide=is_wide),
         "NODES": lambda job: listed(job.nodes, most=len(job.nodes)) or UNKNOWN,
         "REASON": reason,
     }
@@ -198,7 +201,7 @@ def job_table(jobs: Sequence[Job], now: datetime, *, title: str = "JOB", is_wide
 
     Lines fit the terminal, unless the table `is_wide`: then it has all columns.
     """
-    columns = job_columns(now, title)
+    columns = job_columns(now, title, is_wide=is_wide)
     is_opened = any(job.members for job in jobs)
     columns = columns if any(job.counts.words for job in jobs) else _without(columns, "PODS")
     jobs = [row for job in jobs for row in (job, *map(partial(_as_row, job), job.members))]

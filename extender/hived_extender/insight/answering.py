@@ -582,7 +582,8 @@ class Answering:
         self, view: View, listed: ListedJob, entry: WaitingEntry | None, mates: Sequence[WaitingEntry] = ()
     ) -> Why:
         if entry is None:
-            return Why(job=listed.job, certificate=None if listed.waiting else listed.certificate)
+            when = None if listed.waiting else listed.job.when
+            return Why(job=listed.job, certificate=None if listed.waiting else listed.certificate, when=when)
         with self._turn:
             found = _with_unblocks(view.snapshot, entry, view.certificates[entry.name], mates, self._tried(view))
         when = self._soon(view.snapshot, entry, found)

@@ -53,10 +53,12 @@ OF_KUBE_SCHEDULER = "kube-scheduler places it, without hived"
 
 OF_ANOTHER = "its pods are of scheduler {name}, and hived does not place them"
 
-_PODLESS: Mapping[Phase, tuple[JobState, CauseName | Literal[""]]] = {
-    Phase.HELD: ("Held", "order"),
-    Phase.LEAVING: ("Leaving", ""),
-    Phase.RESUMED: ("Waiting", "incomplete"),
+_IS_SUSPENDED = When(kind="unknown", because="it is suspended")
+
+_PODLESS: Mapping[Phase, tuple[JobState, CauseName | Literal[""], When | None]] = {
+    Phase.HELD: ("Held", "order", _IS_SUSPENDED),
+    Phase.LEAVING: ("Leaving", "", None),
+    Phase.RESUMED: ("Waiting", "incomplete", When(kind="unknown", because="it has no pods yet")),
 }
 """A job without pods, by the state of its object."""
 
@@ -210,7 +212,7 @@ def listed(
     else:
         job = _without_cells(job, parts.cleared)
         if seen is not None and seen.job.state is Phase.HELD:  # DLRover keeps the master of one that is suspended
-            job = replace(job, state="Held", cause="order", sentence=_podless_sentence(seen.job), when=None)
+            job = replace(job, state="Held", cause="order", sentence=_podless_sentence(seen.job), when=_IS_SUSPENDED)
     return ListedJob(
         job, (*parts.groups, *asked), names, tuple(parts.waiting), found, tuple(parts.cleared), _labels(known, seen)
     )
@@ -311,17 +313,17 @@ def _counts(parts: JobParts, facts: Sequence[RunningFacts], seen: SeenJob | None
 def without_pods(seen: SeenJob) -> ListedJob:
     """The row of a job object of which no pod is known now, and which no queue has."""
     job, need = seen.job, seen.need
-    (state, cause), sentence = _PODLESS[job.state], _podless_sentence(job)
-    when = None
+    (state, cause, when), sentence = _PODLESS[job.state], _podless_sentence(job)
     if (wait := seen.wait) is not None:
         state, cause = ("Refused", "never") if wait.is_never else ("Held", "order")
         sentence = wait.sentence
         when = When(kind="never") if wait.is_never else When(kind="unknown", because=wait.sentence)
     elif seen.problem:
         state, cause, sentence = "Refused", "invalid", seen.problem
+        when = When(kind="unknown", because="hived cannot read it as it is")
     elif not seen.is_ours and not seen.has_cells and not seen.names_us and job.state is Phase.RESUMED:
         told = OF_ANOTHER.format(name=seen.scheduler) if seen.scheduler else NOT_PLACED
-        state, cause, sentence = "Running", "", told
+        state, cause, sentence, when = "Running", "", told, None
     row = Job(
         name=str(job.ref),
         state=state,
@@ -331,7 +333,7 @@ def without_pods(seen: SeenJob) -> ListedJob:
         since=rfc3339(job.created_s if job.held_s is None or wait is not None else job.held_s),
         cause=cause,
         sentence=sentence,
-        when=when or (When(kind="unknown") if cause else None),
+        when=when,
         api_version=job.ref.api_version,
         aliases=[] if job.made_by is None else [str(job.made_by)],
         made_by="" if job.made_by is None else str(job.made_by),

@@ -304,9 +304,10 @@ def test_a_job_that_its_owner_suspends_and_that_no_queue_has_says_so(cluster: Cl
     cluster.watch(document)
     row = cluster.rows()["Job/ns/asleep"]
     assert (row.state, row.cause, row.counts) == ("Held", "order", PodCounts(wanted=5))
-    certificate = cluster.answers.why("ns/asleep").certificate
-    assert certificate is not None
-    assert certificate.sentence == row.sentence
+    found = cluster.answers.why("ns/asleep")
+    assert found.certificate is not None
+    assert found.certificate.sentence == row.sentence
+    assert found.when == row.when == When(kind="unknown", because="it is suspended")
     assert row.sentence.startswith("it is suspended, by its owner or by hived hold, and in no queue")
 
 
@@ -380,9 +381,8 @@ def test_pods_without_devices_that_name_our_scheduler_are_jobs_with_kube_schedul
         "ns/waits": ("Waiting", "no cells", []),
     }
     assert rows["ns/waits"].sentence == f"kube-scheduler has no node for it: {refusal['message']}"
-    assert cluster.answers.why("ns/waits").job.when == When(
-        kind="unknown", because="kube-scheduler places it, without hived"
-    )
+    found = cluster.answers.why("ns/waits")
+    assert found.when == found.job.when == When(kind="unknown", because="kube-scheduler places it, without hived")
     cluster.become("runs", "Succeeded")
     cluster.drop("new")
     assert list(cluster.rows()) == ["ns/waits"]
