@@ -1,6 +1,7 @@
 """The names of jobs, and which jobs are meant by one: the same for the service, its queues, commands and shells.
 
-The full name of a job with an object is `KIND/NAMESPACE/NAME`, of a gang `podgroup/NAMESPACE/NAME`, of an affinity
+The full name of a job with an object is `KIND/NAMESPACE/NAME`, of a gang `podgroup/NAMESPACE/NAME`, where the NAME of a
+gang of a Workload is `WORKLOAD/GROUP`, with the key of its replica behind if it has one; of an affinity
 group `NAMESPACE:NAME`, and of a pod that starts alone `NAMESPACE/POD`. docs/commands.md#names-of-jobs has all forms.
 """
 
@@ -11,6 +12,7 @@ from typing import Protocol, TypeVar
 from hived_extender.api.waiting import Job
 
 GANG = "podgroup/"
+WORKLOAD = "workload/"
 QUEUED_GANG = "Gang"
 """The kind as which a gang of plain pods queues."""
 
@@ -38,7 +40,8 @@ J = TypeVar("J", bound=Named)
 
 def is_full(name: str) -> bool:
     """True for the name of a job with an object, or of a gang."""
-    return name.count("/") == _KIND_NAMESPACE_NAME
+    count = name.count("/")
+    return count == _KIND_NAMESPACE_NAME or (count > _KIND_NAMESPACE_NAME and name.startswith(GANG))
 
 
 def parts_of(name: str) -> list[str]:
@@ -58,7 +61,7 @@ def namespaces_in(name: str) -> tuple[str, ...]:
 def spoken(name: str) -> tuple[str, ...]:
     """The names by which people call a job with an object: in full, `NAMESPACE/NAME` and `NAME`."""
     _, _, where = name.partition("/")
-    return name, where, where.rpartition("/")[2]
+    return name, where, where.partition("/")[2]
 
 
 def names_of(name: str, parts: Iterable[str] = ()) -> tuple[tuple[str, ...], ...]:
@@ -86,9 +89,12 @@ def _kinds(kind: str) -> tuple[str, ...]:
 
 
 def _short(name: str) -> Iterable[str]:
-    """The names of an object without its namespace: `NAME`, and after its kind."""
-    kind, _, short = name.split("/")
-    return short, *dict.fromkeys(f"{each}/{short}" for each in (*_kinds(kind), *KINDS[1:]))
+    """The names of an object without its namespace: `NAME`, and after its kind; of a Workload's gang those of both."""
+    kind, namespace, short = name.split("/", _KIND_NAMESPACE_NAME)
+    workload, slash, _ = short.partition("/")
+    kinds = (*_kinds(kind), *KINDS[1:])
+    of_workload = (workload, *(f"{each}{workload}" for each in (f"{namespace}/", WORKLOAD, f"{WORKLOAD}{namespace}/")))
+    return short, *dict.fromkeys(f"{each}/{short}" for each in kinds), *(of_workload if slash else ())
 
 
 def short_name(job: str, namespace: str, reader: str) -> str:

@@ -47,6 +47,18 @@ def test_every_form_of_a_name_finds_its_job(name: str, namespace: str, expected:
     assert matching(JOBS, name, namespace) == [expected]
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["podgroup/lab/fit/w/0", "lab/fit/w/0", "fit/w/0", "podgroup/fit/w/0", "fit", "lab/fit", "workload/fit", "fit-0"],
+)
+def test_a_gang_of_a_workload_is_found_by_its_name_and_that_of_the_workload(name: str) -> None:
+    """A group of a Workload of Kubernetes 1.35 has several parts in its name."""
+    gang = Job(name="podgroup/lab/fit/w/0", state="Running", namespace="lab", pods=["lab/fit-0"])
+    assert matching([*JOBS, gang], name) == [gang]
+    assert matching([*JOBS, gang], name, "lab") == [gang]
+    assert index([(gang, gang.pods)])["lab/fit/w/0"] is gang
+
+
 KINDS = [
     Job(name=f"{kind}/{namespace}/x", state="Running", namespace=namespace, pods=[f"{namespace}/{kind.lower()}-0"])
     for namespace in ("default", "lab")
