@@ -293,4 +293,7 @@ def test_a_job_is_listed_once_with_all_pods_that_name_it_as_their_controller(tmp
         jobs.expect(lambda: why_of(jobs, "default/foreign").job.state == "Waiting")
         (row,) = jobs.inspector.jobs()
         assert (row.name, row.counts) == (name, PodCounts(wanted=2, running=1, waiting=1))
-        assert jobs.state("train") == "Running"
+        found = jobs.inspector.queued_job(name)
+        assert found is not None
+        assert (found.state, found.counts) == ("Running", row.counts)
+        assert found.reason.endswith("; of its pods 1 of 2 runs, 1 waits")

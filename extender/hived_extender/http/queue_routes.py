@@ -48,7 +48,7 @@ def job(backend: Backend, question: Question) -> Answer:
     found = backend.queues.job(question.name, backend.mask(question).seen(backend.queues.namespaces()))
     if found is None:
         raise UserError(f"no job {question.name!r} is in a queue", 404)
-    return Answer(encode(found))
+    return Answer(encode(with_counts([found], backend.answering)[0]))
 
 
 def act(backend: Backend, question: Question) -> Answer:

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_extender.api.names import GANG, short_name
-from hived_extender.api.queues import QueuedJob
-from hived_extender.api.waiting import FOR_JOBS, TAKEN_BACK, Certificate, IfResult, Job, Unblock, When, Why
+from hived_extender.api.queues import HELD_LATER, QueuedJob
+from hived_extender.api.waiting import FOR_JOBS, TAKEN_BACK, Certificate, IfResult, Job, PodCounts, Unblock, When, Why
 from hived_extender.insight.answering import Answering, View
 from hived_extender.insight.snapshot import WaitingEntry
 from hived_extender.insight.trials import Change, Ends, OtherCluster, Priority, words
@@ -23,7 +23,7 @@ from hived_extender.jobs.kinds import gangs
 from hived_extender.machine.certificates import counted, listed_with, rfc3339
 from hived_extender.machine.held import Asking
 from hived_extender.queues.answering import Question, QueueAnswers, Seen
-from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn, NotYet
+from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn, NotYet, in_part
 
 TOO_LARGE = "it is larger than the cluster"
 
@@ -164,15 +164,20 @@ def _lent_once(queues: QueueAnswers, answering: Answering, question: Question, l
 def with_counts(jobs: Sequence[QueuedJob], answering: Answering | None) -> list[QueuedJob]:
     """The jobs of queues with the counts of their pods, which those that have cells get from the list of all jobs.
 
-    Raises NotLeadingError. Cost: a view, if there is any with cells.
+    One that runs while pods of it wait, such as one made anew for a pod that has ended, says so. Raises
+    NotLeadingError. Cost: a view, if there is any with cells.
     """
     if answering is None or all(one.state not in _WITH_PODS for one in jobs):
         return list(jobs)
     named = answering.view().named
     rows = [(one, named.get(one.name) or named.get(_gang_of(one.name))) for one in jobs]
-    return [
-        one if row is None or one.state not in _WITH_PODS else replace(one, counts=row.job.counts) for one, row in rows
-    ]
+    return [one if row is None or one.state not in _WITH_PODS else _counted(one, row.job.counts) for one, row in rows]
+
+
+def _counted(job: QueuedJob, counts: PodCounts) -> QueuedJob:
+    told = in_part(counts.words) if counts.waiting and counts.running else ""
+    reason = job.reason.removesuffix(HELD_LATER)
+    return replace(job, counts=counts, reason=reason + told + job.reason.removeprefix(reason))
 
 
 _WITH_PODS = ("Starting", "Running", "Leaving")

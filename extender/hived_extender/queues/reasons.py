@@ -163,6 +163,12 @@ SUSPENDED = "its owner has suspended it: it takes its turn when its owner resume
 STARTING = "its cells are held, and pods of it are yet to take them"
 """The reason of a job that was resumed, until all of its pods have their cells."""
 
+
+def in_part(counts: str) -> str:
+    """The end of the reason of a job that runs, and of which pods wait; `counts` are words for all of its pods."""
+    return f"; of its pods {counts}"
+
+
 _IDLE = {"insufficient capacity when scheduling in physical cluster": "no idle cells are enough"}
 """Words of the core that owners of jobs would not know."""
 
