@@ -22,7 +22,7 @@ from hived.cells.topology import Topology
 from hived.values.specs import PodRequest
 from hived_extender.api.names import GANG, index, is_full
 from hived_extender.api.waiting import Ended, EndState, Job, Preempted
-from hived_extender.insight.listing import JobParts, listed, parts_in, without_pods
+from hived_extender.insight.listing import JobParts, listed, of_all_pods, parts_in, without_pods
 from hived_extender.insight.snapshot import RunningFacts, Snapshot
 from hived_extender.insight.store import Seconds, Store
 from hived_extender.jobs.job import JobName, JobRef, JobState
@@ -724,9 +724,7 @@ def _asks(snapshot: Snapshot, job: JobParts, found: Job, whole: Job) -> str:
     requests = [next((pod for pod in group.holders if pod is not None), None) for group in groups]
     known = [one for one in requests if one is not None]
     units = _units(snapshot.state.topology, found.nodes[0] if found.nodes else "")
-    sizes = {(one.spec.leaf_cell_type, one.spec.group.members) for one in known}
-    if whole.is_elastic and len(sizes) == 1 and sum(each.pod_count for each in known[0].spec.group.members) == 1:
-        known = known[:1] * max(whole.counts.wanted, len(known))
+    known = of_all_pods(known, whole.counts.wanted) if whole.is_elastic else known
     return asks_of(known, *units, is_gang=not whole.is_elastic) if known else found.asks
 
 

@@ -245,6 +245,7 @@ def _waits(job: Job, waiting: Sequence[WaitingEntry], found: Certificate, when: 
 def _runs(job: Job, snapshot: Snapshot, facts: Sequence[RunningFacts], held: Sequence[Group]) -> Job:
     """The row of a job that has its cells."""
     requests = _one_of_each_group([pod for group in held for pod in group.holders if pod is not None])
+    requests = of_all_pods(requests, job.counts.wanted) if job.is_elastic else requests
     starts = [one.started_s for one in facts if one.started_s is not None]
     return replace(
         job,
@@ -453,6 +454,13 @@ def _one_of_each_group(requests: Sequence[PodRequest]) -> list[PodRequest]:
     for request in requests:
         found.setdefault(request.spec.group.name, request)
     return list(found.values())
+
+
+def of_all_pods(requests: list[PodRequest], wanted: int) -> list[PodRequest]:
+    """The requests of all pods of a job whose pods start one by one, from those of some, if these are alike."""
+    sizes = {(one.spec.leaf_cell_type, one.spec.group.members) for one in requests}
+    is_alike = len(sizes) == 1 and sum(each.pod_count for each in requests[0].spec.group.members) == 1
+    return requests[:1] * max(wanted, len(requests)) if is_alike else requests
 
 
 def _leaf_type(snapshot: Snapshot, groups: Iterable[Group]) -> str:

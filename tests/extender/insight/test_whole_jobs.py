@@ -107,6 +107,14 @@ def test_pods_that_have_their_cells_ask_for_no_start_at_once(cluster: Cluster) -
     assert (row.state, row.asks, row.counts.wanted) == ("Starting", "2 pods of 2 GPU", 2)
 
 
+def test_a_job_that_runs_in_part_asks_for_all_of_its_pods(cluster: Cluster) -> None:
+    cluster.watch(batch(wanted=5))
+    cluster.make(BATCH, "Job", "train", "train-a", "train-b", gpus=2)
+    cluster.settle()
+    (row,) = cluster.rows().values()
+    assert (row.asks, row.counts.words) == ("5 pods of 2 GPU", "2 of 5 run, 3 to come")
+
+
 @pytest.mark.parametrize(
     ("maker", "labels", "expected"),
     [
