@@ -17,6 +17,7 @@ from hived_cli import main
 from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.cases.played import QUEUES, Played, nodes_config, played_on, pod
 from tests.expecting import expect_soon
+from tests.places import SHARED
 
 pytestmark = pytest.mark.sample(4)
 
@@ -81,6 +82,19 @@ def cordon(played: Played, node: str, is_closed: bool) -> None:
     """Close a node for new pods, or open it, and wait until hived knows."""
     played.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": is_closed}})
     expect_soon(lambda: (node in {one.node for one in played.inspector.nodes(is_bad=True)}) is is_closed)
+
+
+PAGES = SHARED / "documents"
+FITTING = {"pytorch-test.yaml"}
+"""Jobs that a page shows, and not their files."""
+
+
+@pytest.mark.skipif(not PAGES.is_dir(), reason=f"{PAGES} has the manuals' texts, and is not there")
+def test_files_are_as_printed() -> None:
+    pages = [" ".join(page.read_text(encoding="utf-8").split()) for page in PAGES.iterdir()]
+    files = [*PRINTED.iterdir(), *(PRINTED.parent / "openpai_lab").rglob("*.yaml")]
+    texts = {file.name: " ".join(file.read_text(encoding="utf-8").split()) for file in files}
+    assert {name for name, text in texts.items() if not any(text in page for page in pages)} == FITTING
 
 
 PODS = "/api/v1/namespaces/default/pods"
