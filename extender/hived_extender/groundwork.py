@@ -75,7 +75,8 @@ class Options(TypedDict, total=False):
     configuration follow the nodes of the cluster. Bindings are proved by the keys of `binding_secret`, or by `prover`;
     without either, every pod that says so counts as bound by hived. Where kernels are not linked, they are compiled
     beside the service unless `compiles_kernels` is False. `stop` ends a start that waits for the API server.
-    `is_served_elsewhere`: a WSGI server listens, at `listen` if that is given, and not the extender.
+    `is_served_elsewhere`: a WSGI server listens, at `listen` if that is given, and not the extender. `as_anyone`
+    connects without credentials to an API server that lets everybody do everything.
     """
 
     listen: str
@@ -92,6 +93,7 @@ class Options(TypedDict, total=False):
     compiles_kernels: bool
     stop: threading.Event
     is_served_elsewhere: bool
+    as_anyone: Callable[[], KubeClient]
 
 
 class StoppedError(HivedError):

@@ -84,6 +84,7 @@ def start_embedded(
             pace=PROMPT,
             prover=Prover([os.urandom(KEY_BYTES)]),
             is_served_elsewhere=is_served_elsewhere,
+            as_anyone=cluster.connect,
         ) as extender:
             extender.start()
             running = Embedded(cluster, extender)

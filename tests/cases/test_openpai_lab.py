@@ -4,8 +4,10 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
+import urllib3
 from click.testing import CliRunner, Result
 
 from hived_cli import main
@@ -13,6 +15,7 @@ from hived_jobs.records import read_named
 from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.cases.played import PATHS, Played, played_on
 from tests.expecting import expect_soon
+from tests.extender.http.pages.test_submit_page import token_in, yaml_in
 
 pytestmark = pytest.mark.sample(4)
 
@@ -135,6 +138,15 @@ class Lab:
         listed = json.loads(self.ask("get", "jobs", "--ended", "-o", "json").stdout)["items"]
         return next((one["state"] for one in listed if full_name in one["name"]), "")
 
+    def post(self, path: str, **fields: str) -> tuple[int, str]:
+        """Send the form of a page, as a browser does; returns the status, and where that leads or what it shows."""
+        url = self.played.running.extender.url
+        headers = {"Accept": "text/html", "Origin": url, "Content-Type": "application/x-www-form-urlencoded"}
+        form = urllib3.request("GET", f"{url}/page/submit", headers=headers).data.decode()
+        body = urlencode({"token": token_in(form), **fields})
+        sent = urllib3.request("POST", f"{url}{path}", body=body, headers=headers, redirect=False)
+        return sent.status, sent.headers.get("Location", sent.data.decode())
+
     def push(self, folder: Path, typed: str = "pai") -> Result:
         """`echo pai | hived config push -p DIR -m service`."""
         return self.ask("config", "push", "-p", str(folder), "-m", "service", typed=f"{typed}\n")
@@ -172,6 +184,20 @@ def test_vc_safety_four_users_submit_one_file_at_once(lab: Lab) -> None:
         lab.end(running[0])
         expect_soon(lambda done=running[0]: lab.phase(done) == "Completed")
     assert sorted(order) == names
+
+
+def test_a_job_of_the_page_is_its_users_and_ends_there(lab: Lab) -> None:
+    """No token is needed: this API server asks nobody for one."""
+    fields = {"name": "train", "user": "alice", "namespace": "default", "vc": "vc1", "leaf_type": "GPU-D"}
+    status, shown = lab.post("/page/submit", do="write", **fields, gpus="1", pods="1", priority="test", image="x")
+    assert (status, "The API server would take it from you." in shown) == (200, True), shown
+    made = lab.post("/page/submit", do="create", yaml=yaml_in(shown))
+    assert made == (303, "/page/jobs/Job/default/train")
+    expect_soon(lambda: list(lab.played.running_pods().values()) == [DAN])
+    found = expect_soon(lambda: json.loads(lab.ask("get", "jobs", "--user", "alice", "-o", "json").stdout)["items"])
+    assert [(one["name"], one["user"]) for one in found] == [("Job/default/train", "alice")]
+    status, _ = lab.post("/page/cancel", job="Job/default/train", version="batch/v1")
+    expect_soon(lambda: (status, lab.played.running_pods()) == (303, {}))
 
 
 def test_a_user_finds_the_job_by_the_name_that_openpai_shows(lab: Lab) -> None:

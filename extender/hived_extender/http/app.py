@@ -61,13 +61,15 @@ def create_app(
     queues: QueueAnswers | None = None,
     as_bearer: Callable[[str], KubeClient] | None = None,
     overview: Overview | None = None,
+    *,
+    as_anyone: Callable[[], KubeClient] | None = None,
 ) -> Flask:
     """An application that serves `service` to callers whom `gate` lets in; without one, to all callers. Cheap.
 
     `config_pushes` answers for its configuration, `defrag` for moves, `queues` about queues, `overview` for the state
     of the service; without these, their paths do not exist. `history` has the past; without it there is none to be
     shown. `insight` answers about jobs, a new one by default. Pages act for their viewers by `as_bearer`, with the
-    viewers' own tokens.
+    viewers' own tokens, or by `as_anyone`, where the API server lets everybody do everything.
     """
     app = Flask(__name__, static_folder=None)
     app.extensions[GATE] = gate or Gate()
@@ -78,9 +80,8 @@ def create_app(
     app.url_map.merge_slashes = False
     app.url_map.converters["rest"] = _RestOfPath
     masking = Masking(gate_of(app))
-    backend = Backend(
-        service, config_pushes, defrag, history, insight or Answering(service), masking, queues, as_bearer, overview
-    )
+    insight = insight or Answering(service)
+    backend = Backend(service, config_pushes, defrag, history, insight, masking, queues, as_bearer, overview, as_anyone)
     site = pages(backend, gate_of(app))
     app.register_blueprint(site.blueprint)
     missing = _missing(config_pushes, defrag, queues, overview)

@@ -42,7 +42,8 @@ def number(text: str, name: str, expected: str) -> int:
 class Backend(msgspec.Struct, frozen=True):
     """A service, the pushes of its configurations, its plans for moves, and its answers about jobs; without one of
     these, its paths do not exist. `past` is its history, None where it keeps none. `masking` hides names of other
-    tenants' jobs. `as_bearer` gives the API server as the bearer of a token sees it.
+    tenants' jobs. `as_bearer` gives the API server as the bearer of a token sees it, `as_anyone` one that lets
+    everybody do everything.
     """
 
     service: Service
@@ -54,6 +55,7 @@ class Backend(msgspec.Struct, frozen=True):
     queue_answers: QueueAnswers | None = None
     as_bearer: Callable[[str], KubeClient] | None = None
     state: Overview | None = None
+    as_anyone: Callable[[], KubeClient] | None = None
 
     @property
     def overview(self) -> Overview:

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -206,14 +206,16 @@ class Site:
 
     @contextmanager
     def viewer(self) -> Iterator[KubeClient]:
-        """The API server as the caller sees it, with the caller's own token. Raises UserError (403, 502).
+        """The API server as the caller sees it: with their own token, unless it asks nobody for one.
+
+        Raises UserError (403, 502).
 
         Errors of its calls are passed on in the API server's words: who may do what is its to say (rule 34.3).
         """
-        token = self._token()
-        if not token or self.backend.as_bearer is None:
+        connect = self._connect()
+        if connect is None:
             raise UserError("this page has no token of yours to show to the API server: use the command", FORBIDDEN)
-        with closing(self.backend.as_bearer(token)) as kube:
+        with closing(connect()) as kube:
             try:
                 yield kube
             except KubeError as error:
@@ -221,13 +223,16 @@ class Site:
 
     @property
     def can_act(self) -> bool:
-        """True if the caller has shown a token, so that pages can act for them."""
-        return bool(self._token()) and self.backend.as_bearer is not None
+        """True if the caller has shown a token, or needs none, so that pages can act for them."""
+        return self._connect() is not None
 
-    def _token(self) -> str:
+    def _connect(self) -> Callable[[], KubeClient] | None:
         headers = request.headers
         call = Call(request.method, request.path, request.environ.get(CALLER), headers.get("Authorization"))
-        return self.gate.bearer_token(call)
+        token = self.gate.bearer_token(call)
+        if token and self.backend.as_bearer is not None:
+            return partial(self.backend.as_bearer, token)
+        return None if self.gate.knows_callers else self.backend.as_anyone
 
     def check_form(self, limit: int) -> None:
         """Raises UserError (403) for a form that is not of a page of ours; reads at most so many bytes."""

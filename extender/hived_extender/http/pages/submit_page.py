@@ -22,6 +22,7 @@ from hived_extender.jobs.asks import LEAF_CELL_TYPE, PRIORITY, VIRTUAL_CLUSTER, 
 from hived_extender.jobs.kinds import table
 from hived_extender.jobs.kinds.kind import path_of
 from hived_extender.jobs.kinds.koordinator import GANG_NAME, MINIMUM
+from hived_extender.jobs.kinds.marks import USER
 from hived_extender.jobs.progress import read_whole_duration
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.clocks import wall_s
@@ -43,6 +44,7 @@ class Fields(msgspec.Struct, frozen=True):
     """The form, as it was filled in."""
 
     name: str = ""
+    user: str = ""
     namespace: str = "default"
     vc: str = ""
     leaf_type: str = ""
@@ -79,7 +81,8 @@ class SubmitPage:
 
     def form(self) -> Response:
         """The empty form."""
-        return self._page(Fields(gang="yes"), "", None)
+        caller = self._site.caller
+        return self._page(Fields(user="" if caller is None else caller.name, gang="yes"), "", None)
 
     def submit(self) -> Response | Plain:
         """Write a job from the fields, try one, or create it. Raises UserError (403)."""
@@ -176,7 +179,9 @@ def written(fields: Fields, cluster: Cluster) -> str:
         spec["activeDeadlineSeconds"] = _limit(fields.limit)
     template = {"schedulerName": SCHEDULER, "restartPolicy": "Never", "containers": [container]}
     spec["template"] = {"metadata": {"annotations": annotations}, "spec": template}
-    metadata = {"name": fields.name, "namespace": fields.namespace}
+    metadata: dict[str, Any] = {"name": fields.name, "namespace": fields.namespace}
+    if fields.user:
+        metadata["annotations"] = {USER: fields.user}
     body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata, "spec": spec}
     return yaml.safe_dump(body, sort_keys=False, width=100)
 

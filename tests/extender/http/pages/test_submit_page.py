@@ -19,6 +19,7 @@ from hived_extender.http.pages.jobs_pages import object_path
 from hived_extender.http.pages.submit_page import Cluster, Fields, pods_of, read, written
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.listing import ListedJob
+from hived_extender.jobs.kinds.marks import USER
 from hived_extender.kube.client import KubeClient, load_configuration
 from tests.extender.http.pages.test_cluster_pages import BROWSER, text_of
 from tests.extender.http.secured import bearer
@@ -127,6 +128,23 @@ def test_who_may_not_create_jobs_is_told_so_by_the_api_server(own: tuple[Kube, F
         assert refused.status_code == 403
         assert "User eve cannot do this" in text_of(refused.text)
     assert kube.done == []
+
+
+@pytest.mark.parametrize("knows_callers", [False, True])
+def test_pages_act_without_a_token_where_nobody_has_one(knows_callers: bool) -> None:
+    with Kube() as kube, closing(KubeClient(load_configuration(kube.url))) as ours:
+        gate = Gate(None, Reviews(ours)) if knows_callers else None
+        app = create_app(SmallCluster().service, gate, as_anyone=lambda: ours.as_bearer(ANN, 30.0))
+        made = submit(app.test_client(), "", do="create", yaml=JOB)
+        assert (made.status_code, [each for each, _ in kube.done]) == ((401, []) if knows_callers else (303, ["POST"]))
+
+
+def test_a_job_is_that_of_the_user_in_the_form(own: tuple[Kube, FlaskClient, SmallCluster]) -> None:
+    _, client, _ = own
+    shown = client.get("/page/submit", headers=HERE | bearer(ANN))
+    assert '<input name="user" value="ann"' in shown.text
+    tried = submit(client, ANN, do="write", **FIELDS, user="ann")
+    assert yaml.safe_load(yaml_in(tried.text))["metadata"]["annotations"] == {USER: "ann"}
 
 
 def test_without_a_token_the_commands_stand_there_and_nothing_is_created() -> None:
