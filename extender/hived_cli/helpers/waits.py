@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hived_cli.helpers.tables import GAP, cut, fitted, paragraph, table, terminal_width
 from hived_config.reader import printable
-from hived_extender.api.ends import NEVER_RAN, NOT_BY_EXIT, UNSEEN, exit_words, preempted_words
+from hived_extender.api.ends import NEVER_RAN, NOT_BY_EXIT, UNSEEN, attempt_words, exit_words, preempted_words
 from hived_extender.api.inspection import as_minute, duration, seconds_since
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import (
@@ -312,6 +312,8 @@ def _ended(job: Job, ended: Ended, now: datetime) -> Iterator[str]:
     exit_of = exit_words(ended) if job.state not in NOT_BY_EXIT else ""
     said = f": {printable(exit_of)}" if exit_of else ""
     yield from paragraph(f"ended {age(ended.at, now)} ago, at {as_minute(ended.at)}{said}")
+    if ended.attempts:
+        yield from paragraph(attempt_words(ended.attempts))
     if job.state == "Unknown":
         yield from paragraph(UNSEEN)
     elif not ended.started:

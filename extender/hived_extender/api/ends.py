@@ -33,6 +33,11 @@ def preempted_words(found: Preempted, moment: str, by: str) -> str:
     return f"{verb} at {moment}" + (f" for {by}{rank}" if by else "") + why
 
 
+def attempt_words(attempts: int) -> str:
+    """Which attempt of a job this was: `attempt 3, as it failed before`."""
+    return f"attempt {attempts}, as it failed before"
+
+
 def exit_words(ended: Ended) -> str:
     """`exit code 137 (OOMKilled) of pod a/b on node n3`; "" if nothing is known."""
     reason = EVICTIONS.get(ended.reason, ended.reason)

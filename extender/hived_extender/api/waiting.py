@@ -177,6 +177,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus, gpu_hours : leaf cells, the most at one time; leaf cells times hours, summed over its pods and runs
     evictions : the last times that it lost its cells before its end, oldest first; `eviction_count` counts all
     more_nodes : it ran on more nodes than are listed
+    attempts : how often a job that `hived submit` has made was started, if it was started again after a failure; else 0
     """
 
     at: str
@@ -192,6 +193,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     evictions: list[Preempted] = []
     eviction_count: int = 0
     more_nodes: bool = False
+    attempts: int = 0
 
 
 EndState = Literal["Completed", "Failed", "Preempted", "Evicted", "Deleted", "Unknown"]

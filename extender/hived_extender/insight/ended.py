@@ -12,7 +12,7 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, TypeGuard
 
 import msgspec
 from msgspec import Meta
@@ -137,6 +137,8 @@ class Row(msgspec.Struct):
     live : by uid, pods that have cells
     decided, failed : the pod that decides without an object; the one that failed last
     is_earlier : it was written by an earlier process, and has not been seen since
+    made_from : the uid of its record, if `hived submit` has made its pods; it goes on after failures as well
+    retries : how often it was started again after a failure
     """
 
     number: int
@@ -171,6 +173,8 @@ class Row(msgspec.Struct):
     failed: Decided | None = None
     end: tuple[EndState, float, str] | None = None
     is_earlier: bool = False
+    made_from: str = ""
+    retries: int = 0
 
     def ran(self, first_s: float, last_s: float, leaves: int) -> None:
         """A pod with leaf cells ran so long (rule 35.5)."""
@@ -220,6 +224,8 @@ class Row(msgspec.Struct):
         if found.how == "failed" and (self.failed is None or _is_later(created_s, self.failed)):
             self.failed = found
         known = self.decided
+        if self.made_from and known is not None and known.how == "failed" and _is_later(created_s, known):
+            self.retries += all((one.started_s or self.last_s) >= self.last_s for one in self.live.values())
         if known is None or _is_later(created_s, known) or _RANK.index(found.how) > _RANK.index(known.how):
             self.decided = found
 
@@ -233,6 +239,7 @@ class Row(msgspec.Struct):
 
     def open_again(self) -> None:
         """It goes on, as pods of it have come again."""
+        self.retries += self.state == "Failed"
         self.state, self.ended_s, self.decided = "", 0.0, None
 
     def job(self, now_s: float) -> Job:
@@ -255,6 +262,7 @@ class Row(msgspec.Struct):
             evictions=[one.told() for one in self.evictions],
             eviction_count=self.eviction_count,
             more_nodes=self.more_nodes,
+            attempts=self.retries + 1 if self.retries else 0,
         )
         preempted = next((one.told() for one in reversed(self.evictions) if _is_news(one, now_s)), None)
         return Job(
@@ -275,6 +283,13 @@ class Row(msgspec.Struct):
             aliases=list(self.aliases),
             ended=ended,
         )
+
+
+def _goes_on(row: Row | None, made_from: str) -> TypeGuard[Row]:
+    """Does a job that has ended go on, as pods of it have come again, which were made from this record (rule 35.2)?"""
+    if row is None:
+        return False
+    return (row.state in COMES_BACK and not row.uid) or (bool(made_from) and made_from == row.made_from)
 
 
 def _is_later(created_s: float | None, known: Decided) -> bool:
@@ -377,6 +392,7 @@ class EndedJobs:
                     owner=row.owner,
                     uid=uid,
                     node=one.node,
+                    made_from=row.made_from,
                 )
                 for row in self._known().values()
                 for uid, one in row.live.items()
@@ -439,7 +455,7 @@ class EndedJobs:
         return spans
 
     def _pod_ended(self, one: PodEnd, units: tuple[str, int], spans: dict[str, list[tuple[float, float, int]]]) -> None:
-        row = self._row_of(_name_of(one), partial(_begun, end=one, units=units), one.created_s)
+        row = self._row_of(_name_of(one), partial(_begun, end=one, units=units), one.created_s, one.made_from)
         row.live.pop(one.uid, None)
         row.user = row.user or one.user
         if one.pod not in row.pods and len(row.pods) < MOST_PODS:
@@ -493,10 +509,11 @@ class EndedJobs:
         if row is not None and row.end is not None and seen is not None and seen.job.ref.uid != row.uid:
             self._close(row, *row.end)  # this is another job of its name
             row = None
-        if row is None and last is not None and last.state in COMES_BACK and not last.uid:
+        facts = [(name, snapshot.running[name]) for name in job.groups if snapshot.running[name].pods]
+        made_from = facts[0][1].made_from if facts else ""
+        if row is None and _goes_on(last, made_from):
             self._open_again(last)
             row = last
-        facts = [(name, snapshot.running[name]) for name in job.groups if snapshot.running[name].pods]
         held = [(one.started_s, snapshot.at, len(snapshot.state.groups[name].physical)) for name, one in facts]
         shape = len(facts), sum(len(one.pods) for _, one in facts)
         if row is not None and row.is_earlier:
@@ -514,7 +531,7 @@ class EndedJobs:
         self._shapes[job.name] = shape
         with_cells = JobParts(job.name, job.owners, job.parts, [], job.groups, job.cleared)
         found = listed(snapshot, with_cells, seen=seen).job
-        row.owner, row.namespace, row.vc = owner, found.namespace, found.vc
+        row.owner, row.namespace, row.vc, row.made_from = owner, found.namespace, found.vc, made_from
         row.priority, row.user = found.priority, found.user or row.user
         row.asks = _asks(snapshot, job, found, listed(snapshot, job, seen=seen).job) or row.asks
         row.aliases = list(found.aliases[:MOST_PODS])
@@ -594,13 +611,15 @@ class EndedJobs:
         self._named = None
         self._note(row)
 
-    def _row_of(self, name: str, begin: Callable[[int], Row], created_s: float | None = None) -> Row:
+    def _row_of(
+        self, name: str, begin: Callable[[int], Row], created_s: float | None = None, made_from: str = ""
+    ) -> Row:
         """The row of a job: that of one that has ended, for a pod of it that was created before and ends later."""
         row, last = self._open.get(name), self._last.get(name)
         if row is None and last is not None and created_s is not None and created_s < last.ended_s:
             self._named = None
             return last
-        if row is None and last is not None and created_s is not None and last.state in COMES_BACK and not last.uid:
+        if row is None and created_s is not None and _goes_on(last, made_from):
             self._open_again(last)  # it ran again, and has ended, since the last look
             return last
         if row is None:
@@ -715,6 +734,7 @@ def _begun(number: int, end: PodEnd, units: tuple[str, int]) -> Row:
         created_s=end.created_s,
         aliases=[end.job] if end.owner is not None and end.job not in (end.pod, str(end.owner)) else [],
         owner=end.owner,
+        made_from=end.made_from,
     )
 
 

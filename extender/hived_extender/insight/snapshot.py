@@ -123,7 +123,7 @@ class RunningFacts(msgspec.Struct, frozen=True):
     others take its cells now, it is gone at `gone_s` at the latest, retries of refused evictions included; infinite if
     unknown.
     `lost_guarantee` says since when a guaranteed group is opportunistic, "" if it is not. `owner` and `wanted` are as
-    in `WaitingEntry`. `members` are its `pods` as lists show them.
+    in `WaitingEntry`. `members` are its `pods` as lists show them. `made_from` is as in `PodRecord`.
     """
 
     job: str
@@ -144,6 +144,7 @@ class RunningFacts(msgspec.Struct, frozen=True):
     members: tuple[PodView, ...] = ()
     labels: Mapping[str, str] = {}
     whole: JobName | None = None
+    made_from: str = ""
 
 
 class ClearedPod(msgspec.Struct, frozen=True):
@@ -600,4 +601,5 @@ def _facts(pods: Sequence[_RunningPod], lost_guarantee: str) -> RunningFacts:
         members=tuple(map(_view, records)),
         labels=pods[0].labels,
         whole=first.whole,
+        made_from=first.made_from,
     )

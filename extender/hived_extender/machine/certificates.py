@@ -19,7 +19,7 @@ from hived.values.decisions import Cause, Explanation, HoldingGroup
 from hived.values.events import Offer
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
 from hived.why.relaxing import Emptied
-from hived_extender.api.ends import NEVER_RAN, NOT_BY_EXIT, UNSEEN, exit_words, preempted_words
+from hived_extender.api.ends import NEVER_RAN, NOT_BY_EXIT, UNSEEN, attempt_words, exit_words, preempted_words
 from hived_extender.api.names import short_name
 from hived_extender.api.waiting import MASKED, TAKEN_BACK, BadNode, CauseName, Certificate, Ended, Holder, Preempted
 from hived_extender.jobs.progress import write_time
@@ -77,6 +77,8 @@ def preempted_sentence(found: Preempted, today: str, namespace: str = "") -> str
 def ended_sentence(state: str, ended: Ended, today: str, namespace: str = "") -> str:
     """Return how a job of `namespace` ended, and when it was preempted, without its state."""
     parts = [exit_words(ended)] if state not in NOT_BY_EXIT else []
+    if ended.attempts:
+        parts.append(attempt_words(ended.attempts))
     if not ended.started and state == "Deleted":
         parts.append(NEVER_RAN)
     if state == "Unknown":

@@ -109,7 +109,7 @@ class PodEnd(NamedTuple):
     A pod that `is_preempted` left for the job `by` with pods in `by_namespace`, "" if unknown. `owner` is its job
     object, None if it has none. One without cells has no `leaves`. `why` is known of pods that others ended,
     and `outcome` is what its containers said. One that `is_deleted` did not end by itself. `was_led`: this replica led,
-    so it knows whether the pod was preempted.
+    so it knows whether the pod was preempted. `made_from` is as in `PodRecord`.
     """
 
     number: int
@@ -136,6 +136,7 @@ class PodEnd(NamedTuple):
     is_deleted: bool = False
     was_led: bool = True
     request: PodRequest | None = None
+    made_from: str = ""
 
 
 News = TypeVar("News", PodSeen, PodGone)
@@ -233,7 +234,7 @@ class Tallies:
             uid=record.uid, node=record.place.node, created_s=seconds_of(record.seen.created), outcome=outcome,
             why=self._why(record, outcome, is_preempted=is_preempted),
             is_deleted=not record.seen.is_done and (pod is None or pod.metadata.deletion_timestamp is not None),
-            was_led=self._cache.core is not None, request=record.request,
+            was_led=self._cache.core is not None, request=record.request, made_from=record.made_from,
         )  # fmt: skip
 
     def _late(self, awaited: PodEnd, pod: Pod) -> PodEnd:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from hived_extender.jobs.job import WORKLOAD, JobName, JobRef
 from hived_extender.jobs.kinds.gangs import gang_of
 from hived_extender.jobs.kinds.marks import user_said
-from hived_extender.jobs.kinds.table import job_of_pod, shown_owner, unit_of, workload_of
+from hived_extender.jobs.kinds.table import job_of_pod, record_of, shown_owner, unit_of, workload_of
 from hived_extender.jobs.wire import Owner, Pod
 from hived_extender.machine.pods import PodRecord
 
@@ -33,6 +33,7 @@ class Jobs:
         namespace = pod.metadata.namespace
         record.maker = self.maker_of(pod)
         record.shown_owner = shown_owner(pod.labels, pod.metadata.owners or (), namespace)
+        record.made_from = record_of(pod.labels, pod.metadata.owners or ())
         record.user = user_said(pod.labels, pod.annotations)
         job = workload_of(pod.annotations, namespace) or record.maker or gang_of(pod)
         self._belongs(record, None if job is None else unit_of(job, self._makers))

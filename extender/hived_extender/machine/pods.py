@@ -246,6 +246,7 @@ class PodRecord:
     bound. `progress` has its start, its checkpoints and leave to move. `cause` is that of its last certificate, one of
     `api.waiting.CauseName`, or "". Cells are held for it with `job_object`, whose queue may set its priority `runs_at`;
     `maker` is the outermost job object that made it, of the kinds that hived follows; `shown_owner` is one of others.
+    `made_from` is the uid of the record from which `hived submit` made it, "" of others.
     `user` is who owns it, by its own words. `written_group` is its affinity group as its author wrote it: the core may
     have one of what is left of it.
     """
@@ -271,6 +272,7 @@ class PodRecord:
     job_object: JobName | None = None
     maker: JobName | None = None
     shown_owner: JobName | None = None
+    made_from: str = ""
     user: str = ""
     runs_at: int | None = None
     written_group: str = ""

@@ -12,12 +12,13 @@ from hived_extender.insight.answering import Answering
 from hived_extender.insight.ended import DAY_S, KEPT_S, EndedJobs, Eviction
 from hived_extender.insight.snapshot import take
 from hived_extender.insight.store import Store
+from hived_extender.jobs.kinds import marks
 from hived_extender.jobs.outcomes import EvictionName
 from hived_extender.jobs.progress import write_time
 from hived_extender.machine.counts import PodEnd
 from hived_extender.machine.preemptions import PreemptionPolicy
 from tests.extender.insight.situations import AT
-from tests.extender.machine.small_cluster import SmallCluster, node, spec_text, to_pod, wait_until
+from tests.extender.machine.small_cluster import SmallCluster, node, pod_json, spec_text, to_pod, wait_until
 
 Json = dict[str, Any]
 DISRUPTED = {"type": "DisruptionTarget", "status": "True"}
@@ -218,6 +219,46 @@ def test_a_later_job_of_the_same_name_has_a_row_of_its_own(watched: Watched) -> 
     pod, _ = watched.cluster.place("p", spec_text(), uid="again")
     watched.end(pod)
     assert [job.state for job in watched_jobs(watched)] == ["Completed", "Failed"]
+
+
+def attempt(watched: Watched, record: str, code: int, *, is_seen: bool) -> None:
+    """A pod that `hived submit` has made from a record runs, ends, and is deleted; `is_seen`: with looks meanwhile."""
+    cluster = watched.cluster
+    pod = pod_json("train-0", spec_text(), uid=f"{record}-{watched.now_s:g}")
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "hived-job-train", "uid": record}
+    pod["metadata"] |= {
+        "labels": {marks.SUBMITTED: "train", marks.SUBMITTED_KIND: "Job"},
+        "ownerReferences": [owner],
+        "creationTimestamp": write_time(watched.now_s),
+    }
+    cluster.kube.add(pod)
+    cluster.service.pod_seen(to_pod(pod))
+    cluster.bind(pod, cluster.filter(pod)["NodeNames"][0])
+    watched.tell(pod, phase="Running", startTime=write_time(watched.now_s))
+    for end in (lambda: watched.end(pod, code), lambda: cluster.delete(pod)):
+        if is_seen:
+            watched.look()
+        cluster.pass_time(60.0)
+        end()
+    cluster.pass_time(60.0)
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_a_job_that_its_record_starts_again_after_failures_is_one_row_with_its_attempts(
+    watched: Watched, is_seen: bool
+) -> None:
+    for code in (1, 2, 0):
+        attempt(watched, "first", code, is_seen=is_seen)
+    watched.look()
+    attempt(watched, "second", 3, is_seen=is_seen)
+    latest, before = watched_jobs(watched)
+    assert (latest.name, before.name) == ("Job/ns/train", "Job/ns/train")
+    assert latest.ended is not None
+    assert before.ended is not None
+    assert (latest.state, latest.ended.exit_code, latest.ended.attempts) == ("Failed", 3, 0)
+    assert (before.state, before.ended.exit_code, before.ended.attempts) == ("Completed", 0, 3)
+    assert before.sentence == "attempt 3, as it failed before"
+    assert (before.ended.ran_s, round(before.ended.gpu_hours, 2)) == (180.0, 0.2)
 
 
 # Preemption

@@ -324,9 +324,8 @@ def shown_owner(labels: Mapping[str, str], owners: Sequence[Owner], namespace: s
     owner = next((each for each in owners if each.controller), None)
     if owner is None and all(labels.get(key) for key in marks.OPENPAI):
         return JobName("", "OpenPAI", namespace, f"{labels[marks.USER_LABEL]}~{labels[marks.JOB_LABEL]}")
-    name = labels.get(marks.SUBMITTED, "")
-    if name and any((each.kind, each.name) == ("ConfigMap", marks.RECORD + name) for each in owners):
-        return JobName("", labels.get(marks.SUBMITTED_KIND, "Job"), namespace, name)
+    if record_of(labels, owners):
+        return JobName("", labels.get(marks.SUBMITTED_KIND, "Job"), namespace, labels[marks.SUBMITTED])
     if owner is not None and (maker := others.maker_of(labels, owner)) is not None:
         group, kind, made = maker
         return JobName(group, kind, namespace, made)
@@ -334,6 +333,13 @@ def shown_owner(labels: Mapping[str, str], owners: Sequence[Owner], namespace: s
         application = labels.get(others.SPARK_SELECTOR, "")
         return JobName("", "Spark", namespace, application) if application else None
     return JobName(owner.api_version.rpartition("/")[0], owner.kind, namespace, owner.name)
+
+
+def record_of(labels: Mapping[str, str], owners: Iterable[Owner]) -> str:
+    """The uid of the record from which `hived submit` made a pod; "" of others."""
+    name = labels.get(marks.SUBMITTED, "")
+    records = (each.uid for each in owners if (each.kind, each.name) == ("ConfigMap", marks.RECORD + name))
+    return next(records, "") if name else ""
 
 
 _NO_JOBS = ("Pod", "Node")
