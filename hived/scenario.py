@@ -101,6 +101,27 @@ class Scenario:
         bound = [] if isinstance(found, UserError) else [one.bind_info for one in found if isinstance(one, Bind)]
         return bound if len(bound) == len(asked) else None
 
+    def start_in_turn(self, steps: Sequence[tuple[Sequence[Fact], Asked | None]]) -> list[bool]:
+        """Say of each step whether its pod would start without victims; True for a step without a pod.
+
+        steps : facts, and the pod that is asked about after them; it finds the pods of earlier steps in place
+
+        Cost: the facts and the searches, and that of `tentatively`.
+        """
+
+        def act() -> list[bool]:
+            remember_order(self.state)
+            found: list[bool] = []
+            for facts, asked in steps:
+                self._suppose(facts)
+                try:
+                    found.append(asked is None or isinstance(self._plan_one(asked, None), Bind))
+                except UserError:
+                    found.append(False)
+            return found
+
+        return self.tentatively(act)
+
     def cells(self, asked: Asked, facts: Sequence[Fact] = ()) -> DecidedBind | None:
         """The cells of a new group that starts after some facts without victims; None if it would not.
 

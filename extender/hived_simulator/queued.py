@@ -14,13 +14,13 @@ import numpy as np
 
 from hived.cells.state import State
 from hived.life.groups import bind_info_of_slot, virtual_leaves
-from hived.scenario import Asked, Scenario
+from hived.scenario import Asked
 from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
 from hived.values.events import GroupsUpgraded
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
 from hived.virtual_time import Entry
-from hived_extender.machine.claims import Afterwards, Claim, Stage
+from hived_extender.machine.claims import Afterwards, Claim, Stage, met
 from hived_extender.queues.policies import THROTTLE_S, QueueRules, Rules
 from hived_extender.queues.policies import Policy as QueuePolicy
 from hived_extender.queues.queues import Queues
@@ -123,7 +123,7 @@ class QueuedCluster(HivedCluster):
         self._tasks[key] = task
 
     def hold(self, ask: Ask, pending: Pending) -> Bind | Wait:
-        """Cost: a search; with claims, two copies of the state more."""
+        """Cost: a search; with claims, four searches more for each."""
         asked, task = self._asked(ask), self._tasks[ask.unit.key]
         try:
             found = self.scenario.ask(asked)
@@ -139,12 +139,8 @@ class QueuedCluster(HivedCluster):
 
     def _spares(self, asked: Asked, claims: Sequence[Claim]) -> bool:
         """True if the claims still get their cells if this request gets some now."""
-        now_s = self.scenario.now_s
-        beside = Scenario.copied(self.state, now_s)
-        beside.start(asked)
-        stage = Stage()
-        after = stage.met(_Present(beside.state, now_s), claims)
-        return after == stage.met(_Present(self.state, now_s), claims)
+        present = _Present(self.state, self.scenario.now_s)
+        return met(present, claims, asked) == met(present, claims)
 
     def upgrade(self, ask: Ask) -> tuple[int, ...] | None:
         """Cost O(leaves x height)."""

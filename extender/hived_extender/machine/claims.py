@@ -6,6 +6,7 @@ A `Lender` knows the jobs of queues on lent cells, which guaranteed work of no q
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from typing import Protocol, TypeVar, cast
 
@@ -15,7 +16,7 @@ import numpy as np
 from hived.cells.state import State
 from hived.cells.topology import BoolArray
 from hived.scenario import Asked, Scenario, least_prefix, nodes_of, once_left
-from hived.values.decisions import Bind
+from hived.scheduler import Fact
 from hived.values.errors import UserError
 from hived.values.events import Limit, Offer, PodDeleted, Spread, Together
 from hived.values.specs import PodRequest
@@ -64,7 +65,6 @@ class _Play:
     scenario: Scenario
     left: BoolArray
     claims: list[Claim]
-    met: list[int]
 
     def begins(self, leaving: Sequence[PodRequest], left: BoolArray, claims: Sequence[Claim]) -> bool:
         """Does a play of these claims begin like this one?"""
@@ -81,15 +81,10 @@ class _Play:
         for claim in claims:
             self.left |= _nodes_of(self.scenario.state, claim.leaving)
             self.scenario.leave(claim.leaving)
-            if claim.asked is None or self._starts(once_left(claim.asked, self.left)):
-                self.met.append(len(self.claims))
+            if claim.asked is not None:
+                with suppress(UserError):
+                    self.scenario.start(once_left(claim.asked, self.left))
             self.claims.append(claim)
-
-    def _starts(self, asked: Asked) -> bool:
-        try:
-            return isinstance(self.scenario.start(asked), Bind)
-        except UserError:
-            return False
 
 
 class Stage:
@@ -105,18 +100,6 @@ class Stage:
         self._spare: dict[bool, Scenario] = {}  # of plays that are over
         self.afterwards: Scenario | None = None
 
-    def met(self, core: Present, claims: Sequence[Claim]) -> tuple[list[int], list[int]]:
-        """Return the claims that get their cells beside all that holds cells now.
-
-        First those that get them one by one, each as soon as its own pods have left; then those that get them when all
-        have left together: they may choose other cells then. Cost O(cells + groups).
-        """
-        in_turn = self.play(core, claims).met
-        leaving = [pod for claim in claims for pod in claim.leaving]
-        if len(claims) == 1 or not leaving:
-            return in_turn, in_turn
-        return in_turn, self.play(core, [Claim(claim.asked, ()) for claim in claims], leaving).met
-
     def play(
         self, core: Present, claims: Sequence[Claim], leaving: Sequence[PodRequest] = (), left: BoolArray | None = None
     ) -> _Play:
@@ -130,9 +113,33 @@ class Stage:
             scenario = Scenario.copied(core.state, core.now_s, self._spare.get(bool(leaving)))
             self._spare[bool(leaving)] = scenario
             scenario.leave(leaving)
-            found = self._plays[bool(leaving)] = _Play(tuple(leaving), left, scenario, left.copy(), [], [])
+            found = self._plays[bool(leaving)] = _Play(tuple(leaving), left, scenario, left.copy(), [])
         found.go_on(claims[len(found.claims) :], core.now_s)
         return found
+
+
+def met(core: Present, claims: Sequence[Claim], first: Asked | None = None) -> tuple[list[bool], list[bool]]:
+    """Say which claims get their cells beside all that holds cells now, and beside the pod of `first`, which starts.
+
+    At first where they get them one by one, each as soon as its own pods have left; then where all have left together:
+    they may choose other cells then. Cost: a search for each claim, twice, and that of `Scenario.tentatively`.
+    """
+    in_turn = _met(core, claims, first)
+    leaving = [pod for claim in claims for pod in claim.leaving]
+    if len(claims) == 1 or not leaving:
+        return in_turn, in_turn
+    together = [Claim(None, leaving), *(Claim(claim.asked, ()) for claim in claims)]
+    return in_turn, _met(core, together, first)[1:]
+
+
+def _met(core: Present, claims: Sequence[Claim], first: Asked | None) -> list[bool]:
+    left = np.zeros(len(core.state.topology.node_names), np.bool_)
+    steps: list[tuple[list[Fact], Asked | None]] = [([], first)]
+    for claim in claims:
+        left = left | _nodes_of(core.state, claim.leaving)
+        asked = None if claim.asked is None else once_left(claim.asked, left)
+        steps.append(([PodDeleted(pod) for pod in claim.leaving], asked))
+    return Scenario(core.state, core.now_s).start_in_turn(steps)[1:]
 
 
 class Afterwards:

@@ -18,7 +18,7 @@ from hived.values.errors import UserError
 from hived.values.events import Phase
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec
 from hived_extender.jobs.job import JobRef
-from hived_extender.machine.claims import Afterwards, Claim, Stage
+from hived_extender.machine.claims import Afterwards, Claim, Stage, met
 from hived_extender.machine.cluster_cache import ClusterCache
 from hived_extender.machine.core import Core, Refused
 from hived_extender.machine.held import Asking, Held, HeldJobs
@@ -213,12 +213,11 @@ class Holds:
 
     def _keeps_room(self, core: Core, held: Held, claims: Sequence[Claimed]) -> bool:
         """True if earlier claims get their cells despite a hold; else it is withdrawn."""
-        after = self._stage.met(core, self._claims(claims))
-        if all(len(met) == len(claims) for met in after):
+        after = met(core, self._claims(claims))
+        if all(map(all, after)):
             return True
         self._withdraw(core, held)
-        is_same = self._stage.met(core, self._claims(claims)) == after
-        return is_same and isinstance(self._take(core, held), Bind)
+        return met(core, self._claims(claims)) == after and isinstance(self._take(core, held), Bind)
 
     def question(self, hold: Hold) -> Asking | None:
         """The question to the core about a hold; None if all its pods have cells. Changes nothing."""

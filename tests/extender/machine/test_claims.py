@@ -7,13 +7,13 @@ from random import Random
 import pytest
 
 from hived.cells.state import State
-from hived.scenario import Asked, least_prefix
+from hived.scenario import Asked, Scenario, least_prefix
 from hived.scheduler import handle
 from hived.values.decisions import Bind
 from hived.values.events import PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import PodRequest, Rules
-from hived_extender.machine.claims import Afterwards, Claim, Stage
-from tests.core.builders import healthy_state, pod, rack_cluster
+from hived_extender.machine.claims import Afterwards, Claim, Stage, met
+from tests.core.builders import fingerprint, healthy_state, pod, rack_cluster
 from tests.long import batches
 
 
@@ -60,20 +60,45 @@ def some_claims(source: Random, present: list[PodRequest]) -> list[Claim]:
     return [Claim(Asked(some_pod(source, f"c{i}")), leaving[2 * i : 2 * i + 2]) for i in range(2)]
 
 
-def test_claims_are_played_anew_beside_each_pod_that_has_come_or_gone() -> None:
-    disturbed = 0
+def met_on_copies(
+    cluster: Cluster, claims: Sequence[Claim], first: Asked | None = None
+) -> tuple[list[bool], list[bool]]:
+    """Which claims get their cells one by one, and which if all leave together, on copies of the state."""
+
+    def starts(state: Scenario, asked: Asked) -> bool:
+        return isinstance(state.start(asked), Bind)
+
+    found = list[bool](), list[bool]()
+    for together, answers in zip((False, True), found, strict=True):
+        state = Scenario.copied(cluster.state)
+        if first is not None:
+            state.start(first)
+        if together:
+            state.leave(one for claim in claims for one in claim.leaving)
+        for claim in claims:
+            state.leave(claim.leaving)
+            answers.append(claim.asked is None or starts(state, claim.asked))
+    return found
+
+
+def test_claims_are_met_as_on_copies_and_nothing_changes() -> None:
+    disturbed = differing = 0
     for seed in range(40):
         source = Random(seed)
         cluster, present = busy(source, 16)
-        claims, stage = some_claims(source, present), Stage()
-        before = stage.met(cluster, claims)
+        claims = some_claims(source, present)
+        before = met(cluster, claims)
         for number in range(6):
+            first = Asked(some_pod(source, f"f{number}"))
+            known, expected = fingerprint(cluster.state), met_on_copies(cluster, claims, first)
+            assert met(cluster, claims, first) == expected, seed
+            assert fingerprint(cluster.state) == known, seed
+            differing += expected[0] != expected[1]
             if cluster.take(some_pod(source, f"n{number}")):
-                disturbed += stage.met(cluster, claims) != before
-                assert stage.met(cluster, claims) == Stage().met(cluster, claims), seed
-        cluster.leave(present[-1])
-        assert stage.met(cluster, claims) == Stage().met(cluster, claims), seed
+                disturbed += met(cluster, claims) != before
+                assert met(cluster, claims) == met_on_copies(cluster, claims), seed
     assert disturbed > 20, disturbed
+    assert differing, "some claims get their cells only one by one, or only together"
 
 
 @pytest.mark.parametrize("seeds", batches(quick=15, long=60))
