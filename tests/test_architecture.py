@@ -87,7 +87,7 @@ COMPILING = ("block_types", "compiled", "dispatchers", "kernel_cache", "object_c
 ONLY_IN = {
     "numba": {f"hived.kernels.compiling.{name}" for name in COMPILING},
     "llvmlite": {
-        f"hived.kernels.compiling.{name}" for name in ("block_types", "kernel_cache", "object_code", "shared")
+        f"hived.kernels.compiling.{name}" for name in ("block_types", "compiled", "kernel_cache", "object_code")
     },
     "cryptography": {"hived_deploy.certificates"},
     "kubernetes": {f"hived_extender.kube.{name}" for name in ("endpoint", "kubeconfig", "service_account")},

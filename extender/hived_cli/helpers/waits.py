@@ -11,10 +11,12 @@ from msgspec.structs import replace
 
 from hived_cli.helpers.tables import GAP, cut, fitted, paragraph, table, terminal_width
 from hived_config.reader import printable
-from hived_extender.api.ends import NEVER_RAN, NOT_BY_EXIT, UNSEEN, attempt_words, exit_words, preempted_words
 from hived_extender.api.inspection import as_minute, duration, seconds_since
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import (
+    NEVER_RAN,
+    NOT_BY_EXIT,
+    UNSEEN,
     UNTRIED_CAUSES,
     BadNode,
     Certificate,
@@ -28,6 +30,9 @@ from hived_extender.api.waiting import (
     Unblock,
     When,
     Why,
+    attempt_words,
+    exit_words,
+    preempted_words,
 )
 
 UNKNOWN = "-"

@@ -19,9 +19,23 @@ from hived.values.decisions import Cause, Explanation, HoldingGroup
 from hived.values.events import Offer
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
 from hived.why.relaxing import Emptied
-from hived_extender.api.ends import NEVER_RAN, NOT_BY_EXIT, UNSEEN, attempt_words, exit_words, preempted_words
 from hived_extender.api.names import short_name
-from hived_extender.api.waiting import MASKED, TAKEN_BACK, BadNode, CauseName, Certificate, Ended, Holder, Preempted
+from hived_extender.api.waiting import (
+    MASKED,
+    NEVER_RAN,
+    NOT_BY_EXIT,
+    TAKEN_BACK,
+    UNSEEN,
+    BadNode,
+    CauseName,
+    Certificate,
+    Ended,
+    Holder,
+    Preempted,
+    attempt_words,
+    exit_words,
+    preempted_words,
+)
 from hived_extender.jobs.progress import write_time
 from hived_extender.kube_rules.demands import Demands
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived.values.events import Offer
-from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, GroupSpec, PodRequest
+from hived.values.specs import NO_TIMES, OPPORTUNISTIC_PRIORITY, BindInfo, GroupSpec, PodRequest
 from hived_config.reader import printable
 from hived_extender.jobs.access import MIRROR
 from hived_extender.jobs.annotations import PREFIX
@@ -25,7 +25,7 @@ from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.kinds.description import GangKey, ObjectRef
 from hived_extender.jobs.kinds.table import shown_owner
 from hived_extender.jobs.namespaces import KnownLabels
-from hived_extender.jobs.progress import seconds_of
+from hived_extender.jobs.progress import read_progress, seconds_of
 from hived_extender.jobs.readings import Reading
 from hived_extender.jobs.wire import AskedPod, Node, Pod
 from hived_extender.kube.answers import is_older
@@ -45,7 +45,6 @@ from hived_extender.machine.notices import CONDITION_TYPE, Reason
 from hived_extender.machine.offers import Offers
 from hived_extender.machine.plain_pods import PlainPods
 from hived_extender.machine.pods import NO_OFFER, PodRecord, PodState, PodTable, Seen
-from hived_extender.machine.progress import Progressing
 from hived_extender.machine.retries import Retries
 
 log = logging.getLogger(__name__)
@@ -223,6 +222,32 @@ def _seen_trouble(node: Node) -> tuple[str, str]:
 
 MOST_MATCHED = 64
 """Pods of a group, and free slots, that are matched when one takes its slot."""
+
+
+class Progressing:
+    """Sets `PodRecord.progress`, tells the core of times, and owners of mistakes in their annotations."""
+
+    def __init__(self, term: Term, outbox: Outbox, announcements: Announcements) -> None:
+        self._term = term
+        self._outbox = outbox
+        self._announcements = announcements
+
+    def seen(self, record: PodRecord, pod: Pod) -> None:
+        """Take in a pod. A pod placed later tells its times then."""
+        before, record.progress = record.progress, read_progress(pod, self._outbox.now.wall)
+        times, mistakes, core = record.progress.times, record.progress.mistakes, self._term.core
+        if core is None:
+            return
+        if mistakes and mistakes != before.mistakes:
+            self._announcements.say(record, Reason.IGNORED_ANNOTATION, "; ".join(mistakes))
+        if times != before.times and record.is_in_core and record.request is not None and record.place.info is not None:
+            core.progress(record.request, times)
+
+    def placed(self, record: PodRecord) -> None:
+        """Tell the core the times of a newly placed pod. An earlier checkpoint counts, as after a restart."""
+        times, core = record.progress.times, self._term.core
+        if times != NO_TIMES and core is not None and record.request is not None:
+            core.progress(record.request, times)
 
 
 class ClusterCache:

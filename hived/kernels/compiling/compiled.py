@@ -1,17 +1,65 @@
 """Kernels that numba compiles in a running process, or loads from disk where an earlier one has left them.
 
 `use_compiled` then makes them the targets of the entry kernels. Nothing here is imported where kernels are linked.
+
+Shared kernels are compiled once and called by name, where numba would copy their code into each caller. The machine
+code of a shared kernel gets a global name. Its callers refer to that name by LLVM's own means, which numba does not
+offer. So this rests on numba's calling convention, and pyproject.toml bounds the versions of both libraries.
 """
 
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import llvmlite.binding
+from llvmlite import ir
+from numba import types
 from numba.core.compiler_lock import global_compiler_lock
+from numba.extending import intrinsic
 
 from hived.kernels.compiling.dispatchers import Twins, keep_on_disk, types_of
-from hived.kernels.compiling.shared import SHARED, publish, share
 from hived.kernels.jit import EXCHANGEABLE, SHARED_KERNELS
+
+_NUMBERS = (types.int64,) * 4
+
+SHARED: dict[str, Any] = {}
+"""The dispatchers by the names that machine code knows them by."""
+
+
+def share(twin: Callable[..., Any]) -> Any:
+    """The function that kernels call in the place of a shared kernel.
+
+    `publish` must have run before any kernel that calls it: machine code that refers to an unknown name cannot be
+    loaded.
+    """
+    symbol = f"hived.{twin.__name__}"
+    SHARED[symbol] = keep_on_disk(twin)
+
+    def call(_typing: Any, t: Any, s: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+        kinds = (t, s, *_NUMBERS)
+
+        def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+            convention = context.call_conv
+            machine_type = convention.get_function_type(types.boolean, kinds)
+            target = builder.module.globals.get(symbol) or ir.Function(builder.module, machine_type, symbol)
+            status, result = convention.call_function(builder, target, types.boolean, kinds, values)
+            with builder.if_then(status.is_error, likely=False):
+                convention.return_status_propagate(builder, status)
+            return result
+
+        return types.boolean(*kinds), generate
+
+    call.__name__ = twin.__name__
+    return intrinsic(call)
+
+
+def publish() -> None:
+    """Give the names of shared kernels to the machine code that is loaded from now on."""
+    for symbol, dispatcher in SHARED.items():
+        for compiled in dispatcher.overloads.values():  # one at most
+            address = compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+            llvmlite.binding.add_symbol(symbol, address)
+
 
 _TWINS = Twins(share)
 
@@ -68,18 +116,18 @@ def _dispatcher(function: Callable[..., Any]) -> Any:
     return keep_on_disk(_TWINS.twin(function))
 
 
-def _compile(dispatcher: Any, types: tuple[Any, ...]) -> bool:
-    if types not in dispatcher.overloads:
-        dispatcher.compile(types)
+def _compile(dispatcher: Any, kinds: tuple[Any, ...]) -> bool:
+    if kinds not in dispatcher.overloads:
+        dispatcher.compile(kinds)
     return True
 
 
-def _load(dispatcher: Any, types: tuple[Any, ...]) -> bool:
+def _load(dispatcher: Any, kinds: tuple[Any, ...]) -> bool:
     """Load a kernel as numba's `compile` does, but without compiling."""
     with global_compiler_lock:
-        if types in dispatcher.overloads:
+        if kinds in dispatcher.overloads:
             return True
-        loaded = dispatcher._cache.load_overload(types, dispatcher.targetctx)
+        loaded = dispatcher._cache.load_overload(kinds, dispatcher.targetctx)
         if loaded is not None:
             dispatcher.targetctx.insert_user_function(loaded.entry_point, loaded.fndesc, [loaded.library])
             dispatcher.add_overload(loaded)

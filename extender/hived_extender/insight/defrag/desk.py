@@ -268,25 +268,25 @@ class DefragDesk:
         return found
 
     def _make_room(self, vc: str, budget: Budget, left: Limits) -> LastLook:
-        from hived_extender.insight.defrag import automatic  # noqa: PLC0415  # planners, which most services do without
+        from hived_extender.insight.defrag import planner  # noqa: PLC0415  # planners, which most services do without
 
         with self._busy:
             collected = self._collect()
-            job = automatic.head(collected.inputs, vc)
+            job = planner.head(collected.inputs, vc)
             if job is None:
                 return LastLook(self._now(), NO_JOB)
             if left.groups == 0:
                 return LastLook(
                     self._now(), OVER_BUDGET, job, f"the budget of this hour is spent: at most {budget.groups} groups"
                 )
-            found = automatic.plan_for(collected, job, left)
-            if found.cause == automatic.LIMITS:
+            found = planner.plan_for(collected, job, left)
+            if found.cause == planner.LIMITS:
                 reason = f"{found.reason}: this is left of the budget of this hour, {_in_words(budget)}"
                 return LastLook(self._now(), OVER_BUDGET, job, reason)
-            if found.outcome != automatic.PLAN:
+            if found.outcome != planner.PLAN:
                 return LastLook(self._now(), found.outcome, job, found.reason)
             if not all(one.is_met for one in found.wanted):
-                return LastLook(self._now(), automatic.NOTHING_POSSIBLE, job, found.reason)
+                return LastLook(self._now(), planner.NOTHING_POSSIBLE, job, found.reason)
             self._begin(collected, found, ITSELF, RETURN_S)
             return LastLook(self._now(), MOVED, job)
 
@@ -324,10 +324,10 @@ class DefragDesk:
 
     def _begin(self, collected: Collected, found: DefragPlan, who: str, return_s: float) -> MovingReport:
         """Begin to move groups, and count that. Raises UserError; KubeError if it is us who cannot count it."""
-        from hived_extender.insight.defrag import automatic  # noqa: PLC0415  # see above
+        from hived_extender.insight.defrag import planner  # noqa: PLC0415  # see above
 
-        orders = automatic.checked_orders(collected, found)
-        jobs = automatic.names_of_jobs(collected.inputs, found)
+        orders = planner.checked_orders(collected, found)
+        jobs = planner.names_of_jobs(collected.inputs, found)
         asked = MovesAsked(orders, who, found.vc, return_s, collected.moving.movable, jobs)
         spent = None
         try:

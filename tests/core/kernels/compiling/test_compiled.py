@@ -12,9 +12,9 @@ import pytest
 
 import hived
 from hived.kernels.compiling import compiled
+from hived.kernels.compiling.compiled import SHARED
 from hived.kernels.compiling.dispatchers import INNER_OPTIONS, Twins, compile_alone, keep_on_disk, types_of
 from hived.kernels.compiling.kernel_cache import KernelCache
-from hived.kernels.compiling.shared import SHARED
 from hived.kernels.jit import ENTRY_KERNELS, EXCHANGEABLE
 from hived_extender import warm
 from tests.core.callable_kernels import IS_INTERPRETED

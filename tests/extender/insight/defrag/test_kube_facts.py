@@ -7,7 +7,7 @@ import pytest
 
 from hived.values.errors import UserError
 from hived_extender.api.defrag import DefragArgs, DefragPlan
-from hived_extender.insight.defrag import automatic
+from hived_extender.insight.defrag import planner
 from hived_extender.insight.defrag.collecting import collect
 from hived_extender.insight.defrag.planner import NOT_KNOWN, NOTHING_POSSIBLE, PLAN
 from hived_extender.machine.recording.operations import STAND_IN
@@ -270,7 +270,7 @@ def test_a_step_does_not_begin_where_kubernetes_keeps_its_pods_out_by_now(halves
     cluster = halves(2, {0: {"needs": {"cpu": "4"}}, 1: {"annotations": {}}})
     cluster.big()
     found = cluster.plan()
-    orders = automatic.checked_orders(collect(cluster.service, cluster.text), found)
+    orders = planner.checked_orders(collect(cluster.service, cluster.text), found)
     cluster.foreign("n1", needs={"cpu": "6"})
     with pytest.raises(UserError, match="node n1 would not take the pods of ns:g0: Insufficient cpu"):
         cluster.service.runner.handle(MovesAsked(orders, "ann", "a", 60.0))
