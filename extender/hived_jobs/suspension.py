@@ -21,6 +21,9 @@ from hived_jobs.submission import JOB
 
 SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "LeaderWorkerSet")
 
+_NOT_BY_QUEUE = {marks.HELD: None}
+"""Without this mark the service leaves a suspended job alone; with it, it resumes one that no queue has."""
+
 HELD, RELEASED = "held by hived hold", "released"
 
 
@@ -122,7 +125,7 @@ def _switch(kube: KubeClient, job: Job, *, is_on: bool) -> str:
         return "is held already" if is_on else "is not held"
     if is_on and not kind.hold(document):  # or it raises UserError: its controller cannot suspend it
         raise UserError(f"{job.name} cannot be held: its controller does not suspend it as it is", 409)
-    for write in table.suspend(found.ref) if is_on else table.resume(found.ref, starts.NO_WORDS):
+    for write in table.suspend(found.ref, _NOT_BY_QUEUE) if is_on else table.resume(found.ref, starts.NO_WORDS):
         try:
             (kube.patch if write.verb is Verb.PATCH else kube.create)(write.path, write.body)
         except KubeError as error:

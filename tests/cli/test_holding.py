@@ -169,6 +169,18 @@ def test_what_hived_submit_has_made_is_held_by_its_record(cluster: Cluster) -> N
     assert cluster.run("release", "sent").output == "Job/default/sent: released: 2 pods created\n"
 
 
+def test_a_job_of_volcano_is_held_and_released_by_commands(cluster: Cluster) -> None:
+    """The service leaves it held, though it resumes jobs that no queue has and that hived itself has suspended."""
+    (cluster.folder / "ring.yaml").write_text(JOBS.partition("---")[2].replace("name: sent", "name: ring"))
+    submitted = cluster.run("submit", str(cluster.folder / "ring.yaml"), "--unchecked")
+    assert submitted.exit_code == 0, submitted.output
+    expect_soon(lambda: cluster.pods("ring-") == 2)
+    assert cluster.run("hold", "ring").output == "Job/default/ring: held: its controller deletes its pods\n"
+    expect_soon(lambda: "Held" in cluster.row("ring") and not cluster.pods("ring-"))
+    assert cluster.run("release", "ring").output == "Job/default/ring: released\n"
+    expect_soon(lambda: cluster.pods("ring-") == 2)
+
+
 def test_what_cannot_be_held_says_why(cluster: Cluster) -> None:
     expect_soon(lambda: cluster.row("solo"))
     told = cluster.run("hold", "solo")

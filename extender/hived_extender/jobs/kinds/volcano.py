@@ -253,7 +253,7 @@ def _state(root: Part) -> JobState:
 
 
 def _suspend(job: JobRef, annotations: Mapping[str, str | None], version: str = "") -> tuple[Write, ...]:
-    return (merge(job, "jobs", {}, {**annotations, HELD: "true"}, version), _command(job, ABORT))
+    return (merge(job, "jobs", {}, {HELD: "true", **annotations}, version), _command(job, ABORT))
 
 
 def _resume(job: JobRef, annotations: Mapping[str, str | None], version: str = "") -> tuple[Write, ...]:
