@@ -80,8 +80,7 @@ def uids(played: Played) -> set[str]:
 
 def cordon(played: Played, node: str, is_closed: bool) -> None:
     """Close a node for new pods, or open it, and wait until hived knows."""
-    played.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": is_closed}})
-    expect_soon(lambda: (node in {one.node for one in played.inspector.nodes(is_bad=True)}) is is_closed)
+    played.patch_node(node, {"spec": {"unschedulable": is_closed}})
 
 
 PAGES = SHARED / "documents"
@@ -241,6 +240,31 @@ def test_a_gang_by_labels_starts_as_a_whole_once_there_is_room(tmp_path: Path) -
             cordon(played, node, False)
         expect_soon(lambda: len(played.running_pods()) == 5)
         expect_soon(lambda: shown(played, TF_JOBS) == {"tf-smoke-gpu": "Running"})
+
+
+def test_a_gang_by_labels_has_a_podgroup_until_its_last_pod_goes(tmp_path: Path) -> None:
+    path = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/default/podgroups"
+
+    def groups() -> dict[str, tuple[int, str]]:
+        return {
+            name: (one["spec"]["minMember"], one.get("status", {}).get("phase", ""))
+            for name, one in items(played, path).items()
+        }
+
+    with played_on(tmp_path, NODES) as played:
+        played.create(printed("tf-smoke-gpu", ("replicas: 4", "replicas: 1"), ('"5"', '"2"')))
+        expect_soon(lambda: groups() == {"tf-smoke-gpu": (2, "Running")})
+        played.kube.delete(f"{TF_JOBS}/tf-smoke-gpu")
+        expect_soon(lambda: groups() == {})
+        played.create(printed("podgroup-nginx"))
+        words = {f"{OLD_LABEL}/name": "nginx", f"{OLD_LABEL}/min-available": "3"}
+        played.create(*(pod(f"nginx-{index}", labels=words) for index in range(3)))
+        played.create(pod("other", labels={f"{OLD_LABEL}/name": "No_Object", f"{OLD_LABEL}/min-available": "1"}))
+        played.expect_running("nginx-0", "nginx-1", "nginx-2", "other")
+        for index in range(3):
+            played.delete(f"nginx-{index}")
+        expect_soon(lambda: played.pods().keys() == {"other"})
+        assert list(groups()) == ["nginx"], "its own author deletes it"
 
 
 @pytest.mark.parametrize("minimum", [None, 1])

@@ -21,6 +21,7 @@ from hived_lab.embedded.apiserver.resources import NAMESPACES
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.embedded.apiserver.store import Key
 from hived_lab.embedded.job_controllers import JobControllers
+from hived_lab.embedded.labelled_groups import LabelledGroups
 from hived_lab.embedded.nodes import NO_RULES, Nodes, Timing, machines_of
 from hived_lab.embedded.scheduler import Pace, Scheduler
 
@@ -57,6 +58,7 @@ class EmbeddedCluster:
         self._server = ApiServer(api_port, admission=admission, hived_token=self._hived_token)
         self._nodes = Nodes(self._server.registry, Timing())
         self._jobs = JobControllers(self._server.registry)
+        self._labelled_groups = LabelledGroups(self._server.registry)
         self._scheduler: Scheduler | None = None
         self._scheduler_kube: KubeClient | None = None
 
@@ -100,6 +102,7 @@ class EmbeddedCluster:
         self._server.call(lambda: self._nodes.register(self._machines))
         self._server.spawn(self._nodes.run)
         self._server.spawn(self._jobs.run)
+        self._server.spawn(self._labelled_groups.run)
 
     def start_scheduler(self, extender_url: str) -> None:
         """Start the scheduler loop with the extender at `extender_url`; a loop that runs already is stopped first.

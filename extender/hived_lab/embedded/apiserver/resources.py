@@ -372,9 +372,10 @@ def _object(
 
 
 VOLCANO_POD_GROUPS = _object("scheduling.volcano.sh", "v1beta1", "PodGroup", models.PodGroup, VOLCANO_POD_GROUP)
+OLD_POD_GROUPS = _object("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", models.PodGroup, POD_GROUP)
 GANG_OBJECTS = (
     _object("scheduling.x-k8s.io", "v1alpha1", "PodGroup", models.PodGroup, POD_GROUP),
-    _object("scheduling.sigs.k8s.io", "v1alpha1", "PodGroup", models.PodGroup, POD_GROUP),
+    OLD_POD_GROUPS,
     VOLCANO_POD_GROUPS,
     _object("scheduling.k8s.io", "v1alpha2", "PodGroup"),
     _object("scheduling.k8s.io", "v1alpha1", "Workload"),
