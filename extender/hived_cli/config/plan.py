@@ -70,10 +70,10 @@ def _lines(past: RecordedPast, full: bool) -> Iterator[str]:
     if past.is_equal:
         yield "  every decision would have been the same"
         return
-    yield from _groups("would not have had to leave", past.spared, full)
-    yield from _groups("would have had to leave, and did not", past.evicted, full)
-    yield from _groups("would have started earlier", _starts(past.earlier), full)
-    yield from _groups("would have started later, or not before they ended", _starts(past.later), full)
+    yield from _jobs("would not have had to leave", past.spared, full)
+    yield from _jobs("would have had to leave, and did not", past.evicted, full)
+    yield from _jobs("would have started earlier", _starts(past.earlier), full)
+    yield from _jobs("would have started later, or not before they ended", _starts(past.later), full)
     yield f"  decisions that differ: {sum(each.count for each in past.decisions):,}"
     yield from (f"    {each.old} -> {each.new}: {each.count:,}" for each in past.decisions)
     shown = past.first if full else past.first[:LINES]
@@ -84,10 +84,10 @@ def _lines(past: RecordedPast, full: bool) -> Iterator[str]:
         yield f"  lines of the record that could not be followed: {past.unfollowed:,}"
 
 
-def _groups(what: str, names: Iterable[str], full: bool) -> Iterator[str]:
+def _jobs(what: str, names: Iterable[str], full: bool) -> Iterator[str]:
     found = list(names)
     if found:
-        yield f"  groups that {what}: {len(found):,} ({shortened(found, full=full)})"
+        yield f"  jobs that {what}: {len(found):,} ({shortened(found, full=full)})"
 
 
 def _decision(each: OtherDecision) -> str:
@@ -98,7 +98,7 @@ def _decision(each: OtherDecision) -> str:
 
 
 def _starts(moved: Iterable[MovedStart]) -> list[str]:
-    """Groups that start at another time, those with a start in one world only first, then by the difference."""
+    """Jobs that start at another time, those with a start in one world only first, then by the difference."""
     return [_start(each) for each in sorted(moved, key=lambda each: -_moved_s(each))]
 
 
@@ -151,10 +151,8 @@ def plan(inspector: Inspector, path: Path | None, record: Path | None, full: boo
     command line is wrong.
 
     Where the rules of decisions change, the recorded past is repeated once under each rules: which decisions would have
-    been others, and which groups would have started at another time or not had to leave. The record is that in --record
+    been others, and which jobs would have started at another time or not had to leave. The record is that in --record
     DIR, by default that of the service if its files are on this machine.
-
-    Each pod of a gang of another dialect, such as a PyTorchJob or a job of Volcano, counts as a group of one pod.
 
     \b
     Examples:

@@ -9,7 +9,7 @@ import click
 
 from hived_config.changes import CellCount, Changes, NamedChanges, SettingChange, Shape
 from hived_config.generating.machines import counted
-from hived_extender.api.configuration import ConfigReport, ReportedJob
+from hived_extender.api.configuration import ConfigReport, ReportedJob, by_job
 
 LINES = 10
 NAMES = 8
@@ -18,14 +18,14 @@ NAMES = 8
 CHARACTERS = 120
 """The most that is shown of a value then."""
 
-GROUP_VERDICTS = {
-    "unaccounted": "no longer accounted for: none of their cells is configured any more",
-    "partlyUnaccounted": "partly no longer accounted for: some of their cells are not configured any more",
-    "lazilyPreempted": "lazily preempted: they go on, but opportunistically",
-    "preemptionCancelled": "lose their reservation, and ask again",
-    "restored": "get their place in their virtual cluster back",
+VERDICTS = {
+    "unaccounted": "no longer accounted for: runs on, but none of its cells is configured any more",
+    "partlyUnaccounted": "partly no longer accounted for: runs on, but some of its cells are not configured any more",
+    "lazilyPreempted": "lazily preempted: runs on, but as opportunistic work",
+    "preemptionCancelled": "without its reserved cells: asks again",
+    "restored": "with its place in its virtual cluster again",
 }
-WAITING_VERDICTS = {"neverStarts": "can never start", "couldStart": "could start", "waits": "keep waiting"}
+WAITING_VERDICTS = {"neverStarts": "that can never start", "couldStart": "that could start", "waits": "still waiting"}
 HARMLESS = ("preemptionCancelled", "restored")
 
 
@@ -60,38 +60,39 @@ class _Drawing:
             yield _heading("Warnings", "yellow")
             yield from self._listed(report.warnings)
 
-    # ---- groups
+    # ---- jobs
 
     def _running(self) -> Iterator[str]:
         groups, report = self._report.groups, self._report
-        harmed = sum(group.verdict not in HARMLESS for group in groups.affected)
-        total = groups.unaffected + len(groups.affected)
+        affected = by_job(groups.affected)
+        harmed = len({job.name for job in affected if job.verdict not in HARMLESS})
+        total = groups.spared_count + len({job.name for job in affected})
         if harmed:
-            yield _heading(f"Running work: {counted(harmed, 'group')} of {total:,} affected", "red")
+            yield _heading(f"Running work: {harmed:,} of {counted(total, 'job')} affected", "red")
         else:
-            yield _heading(f"Running work: not affected ({counted(total, 'group')})", "green")
-        yield from self._by_verdict(groups.affected, GROUP_VERDICTS)
+            yield _heading(f"Running work: not affected ({counted(total, 'job')})", "green")
+        yield from self._by_verdict(affected, VERDICTS)
         if report.needs_allow_downgrade and not report.refusals:
-            yield "  Some of these groups lose their guarantee: a push needs --allow-downgrade"
+            yield "  Some of these jobs lose what they are guaranteed; to push this anyway, add --allow-downgrade"
 
     def _waiting(self) -> Iterator[str]:
-        waiting = self._report.waiting
+        waiting = by_job(self._report.waiting)
         if waiting:
-            yield _heading(f"Waiting jobs: {len(waiting):,}")
+            yield _heading(f"Waiting jobs: {len({job.name for job in waiting}):,}")
             yield from self._by_verdict(waiting, WAITING_VERDICTS, brief=() if self._full else ("waits",))
 
     def _by_verdict(
-        self, groups: Sequence[ReportedJob], words: Mapping[str, str], brief: Sequence[str] = ()
+        self, jobs: Sequence[ReportedJob], words: Mapping[str, str], brief: Sequence[str] = ()
     ) -> Iterator[str]:
-        """The groups below their verdicts, worst first; of those in `brief` only the number."""
+        """The jobs below their verdicts, worst first; of those in `brief` only the number."""
         order = {verdict: i for i, verdict in enumerate(words)}
-        ranked = sorted(groups, key=lambda group: (order.get(group.verdict, -1), group.verdict))
-        for verdict, found in groupby(ranked, key=lambda group: group.verdict):
+        ranked = sorted(jobs, key=lambda job: (order.get(job.verdict, -1), job.verdict))
+        for verdict, found in groupby(ranked, key=lambda job: job.verdict):
             named = list(found)
             is_brief = verdict in brief
-            yield f"  {len(named):,} {words.get(verdict, verdict)}{'' if is_brief else ':'}"
+            yield f"  {counted(len(named), 'job')} {words.get(verdict, verdict)}{'' if is_brief else ':'}"
             if not is_brief:
-                yield from self._listed((_group(group) for group in named), indent=4)
+                yield from self._listed(map(_job, named), indent=4)
 
     # ---- changes
 
@@ -173,10 +174,10 @@ def _few(names: Sequence[str], count: int) -> str:
     return ", ".join(names) + (f" and {count - len(names):,} more" if count > len(names) else "")
 
 
-def _group(group: ReportedJob) -> str:
-    priority = "opportunistic" if group.priority < 0 else f"priority {group.priority}"
-    who = f"{group.name} ({group.vc}, {priority}, {counted(len(group.pods), 'pod')})"
-    return f"{who}: {group.reason}" if group.reason else who
+def _job(job: ReportedJob) -> str:
+    priority = "opportunistic" if job.priority < 0 else f"priority {job.priority}"
+    who = f"{job.name} ({job.vc}, {priority}, {counted(len(job.pods), 'pod')})"
+    return f"{who}: {job.reason}" if job.reason else who
 
 
 def _counted(count: CellCount) -> str:

@@ -1,6 +1,9 @@
 """The configuration in force, earlier versions, plans and pushes, as the paths below /v1/config have them."""
 
+from collections.abc import Iterable, Sequence
+
 import msgspec
+from msgspec.structs import replace
 
 from hived_config.changes import Changes
 from hived_extender.api.certificates import Certificate
@@ -79,7 +82,7 @@ class Config(ConfigVersion, kw_only=True, rename="camel"):
 
 
 class ReportedJob(msgspec.Struct, frozen=True):
-    """A group that holds cells, or a job that waits, and its fate."""
+    """A group that holds cells, or a part of a job that waits, and its fate; its `job` in lists, "" if hidden."""
 
     name: str
     vc: str = ""
@@ -87,13 +90,42 @@ class ReportedJob(msgspec.Struct, frozen=True):
     pods: list[str] = []
     verdict: str = ""
     reason: str = ""
+    job: str = ""
 
 
-class ReportedGroups(msgspec.Struct, frozen=True):
-    """Groups that hold cells: the affected ones, and the number of the others."""
+MOST_REASONS = 3
+
+
+def by_job(parts: Iterable[ReportedJob]) -> list[ReportedJob]:
+    """An entry for each job and verdict, named as the job, with all pods and the first of its different reasons."""
+    found: dict[object, list[ReportedJob]] = {}
+    for index, part in enumerate(parts):
+        found.setdefault((part.job, part.verdict) if part.job else index, []).append(part)
+    return [_together(each) for each in found.values()]
+
+
+def _together(parts: Sequence[ReportedJob]) -> ReportedJob:
+    reasons = [*dict.fromkeys(part.reason for part in parts if part.reason)]
+    more = [f"and {len(reasons) - MOST_REASONS} more"] if len(reasons) > MOST_REASONS else []
+    pods = [pod for part in parts for pod in part.pods]
+    first = parts[0]
+    return replace(first, name=first.job or first.name, pods=pods, reason="; ".join(reasons[:MOST_REASONS] + more))
+
+
+class ReportedGroups(msgspec.Struct, frozen=True, rename="camel"):
+    """Groups that hold cells: the affected ones, and the number of the others.
+
+    `unaffected_jobs` have none that is affected; None from a service of an older version, which counts groups only.
+    """
 
     unaffected: int = 0
     affected: list[ReportedJob] = []
+    unaffected_jobs: int | None = None
+
+    @property
+    def spared_count(self) -> int:
+        """The number of jobs that nothing becomes of."""
+        return self.unaffected if self.unaffected_jobs is None else self.unaffected_jobs
 
 
 class BadCells(msgspec.Struct, frozen=True, rename="camel"):

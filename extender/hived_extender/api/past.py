@@ -23,7 +23,7 @@ class DecisionCount(msgspec.Struct, frozen=True):
 
 
 class OtherDecision(msgspec.Struct, frozen=True, rename="camel"):
-    """One question that gets another answer: its line in the record, the pod, and both answers.
+    """One question that gets another answer: its line in the record, the pod, the job in `group`, and both answers.
 
     `old_detail` and `new_detail` say which devices, which victims or what reason. `when` is the time of the question
     (RFC 3339, UTC), "" in a record without times.
@@ -41,7 +41,7 @@ class OtherDecision(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class MovedStart(msgspec.Struct, frozen=True, rename="camel"):
-    """A group that starts at another line of the record; "" for never.
+    """A job, named in `group`, that starts at another line of the record; "" for never.
 
     `old_when` and `new_when` are times as in `OtherDecision`.
     """
@@ -64,8 +64,8 @@ class RecordedPast(msgspec.Struct, frozen=True, rename="camel"):
     operations, questions : how many lines were repeated, and how many of them asked for a decision in both worlds
     decisions : questions with different answers, by kind
     first : the first of them, one for each pod, and those that are only "bind elsewhere" last
-    earlier, later : groups that start earlier, or later or never
-    evicted, spared : groups that have to leave under the new rules only, or under the old ones only
+    earlier, later : jobs that start earlier, or later or never
+    evicted, spared : jobs that have to leave under the new rules only, or under the old ones only
     unfollowed : lines of the record that the other world could not follow
     """
 

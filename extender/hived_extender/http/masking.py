@@ -198,7 +198,7 @@ class Mask:
         if self.shows_all:
             return report
         jobs = [*report.groups.affected, *report.waiting]
-        hidden = {name for job in jobs if not self._shows_job(job) for name in (job.name, *job.pods)}
+        hidden = {name for job in jobs if not self._shows_job(job) for name in (job.name, job.job, *job.pods) if name}
         groups = replace(report.groups, affected=[self._reported(job, hidden) for job in report.groups.affected])
         return replace(
             report,
@@ -248,7 +248,7 @@ class Mask:
 
     def _reported(self, job: ReportedJob, hidden: Collection[str]) -> ReportedJob:
         if job.name in hidden:
-            return replace(job, name=MASKED, pods=[], reason="")
+            return replace(job, name=MASKED, job="", pods=[], reason="")
         return replace(job, reason=_without(job.reason, hidden))
 
     def node(self, node: NodeView, namespace_of: Mapping[str, str]) -> NodeView:

@@ -17,6 +17,7 @@ from hived_config.loader import Configuration
 from hived_config.rules import names_for
 from hived_extender.api.configuration import BadCells, ConfigReport, ReportedGroups, ReportedJob
 from hived_extender.machine.core import StateInputs
+from hived_extender.machine.explaining import CacheFacts
 from hived_extender.machine.pods import PodState
 from hived_extender.machine.recording.record import Draft
 from hived_extender.machine.service import Service
@@ -51,6 +52,20 @@ def waiting_jobs(service: Service) -> list[Waiting]:
             note_waiting(found, machine.cache, records[first : first + LOOKED_AT_ONCE])
         time.sleep(0)  # let another waiter have the lock first
     return in_turn(found)
+
+
+def jobs_of(service: Service) -> dict[str, str]:
+    """The job of each group with cells, as lists name it. Others are served in between. Cost O(pods)."""
+    with service.runner.exclusive() as machine:
+        names = list(machine.verbs.core.state.groups)
+    found: dict[str, str] = {}
+    for first in range(0, len(names), LOOKED_AT_ONCE):
+        with service.runner.exclusive() as machine:
+            facts = CacheFacts(machine.cache, machine.verbs.core)
+            members = [facts.members(name) for name in names[first : first + LOOKED_AT_ONCE]]
+        found |= {one.group: known.job for one in members if (known := one.facts) is not None}
+        time.sleep(0)  # as above
+    return found
 
 
 def nodes_in_use(service: Service) -> frozenset[str]:
@@ -103,7 +118,7 @@ class Switch(NamedTuple):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The effects of a change."""
+    """The effects of a change. `jobs` has the job of each group with cells, at the time of the plan."""
 
     changes: Changes
     affected: Sequence[Affected]
@@ -113,6 +128,7 @@ class Outcome(msgspec.Struct, frozen=True):
     warnings: Sequence[str] = ()
     refusals: Sequence[str] = ()
     bad: Sequence[BadCells] = ()
+    jobs: Mapping[str, str] = {}
 
     def at(self, switch: Switch) -> "Outcome":
         """The same as it was at the switch, where groups had come and gone since."""
@@ -123,8 +139,11 @@ class Outcome(msgspec.Struct, frozen=True):
 
     @property
     def locked_out(self) -> list[str]:
-        """The running guaranteed groups that lose cells guaranteed to their VC, by name."""
-        return [one.name for one in self.affected if one.is_locked_out]
+        """The jobs of running guaranteed groups that lose cells guaranteed to their VC, by the names of these."""
+        return [*dict.fromkeys(self._job_of(one.name) for one in self.affected if one.is_locked_out)]
+
+    def _job_of(self, group: str) -> str:
+        return self.jobs.get(group, group)
 
     def report(self, refusals: Sequence[str] = ()) -> ConfigReport:
         """The outcome as the HTTP API shows it."""
@@ -134,12 +153,17 @@ class Outcome(msgspec.Struct, frozen=True):
             [*self.refusals, *refusals],
             [*self.warnings],
             self.changes,
-            ReportedGroups(self.unaffected_count, [_reported(one) for one in self.affected]),
+            self._groups(),
             [*self.waiting],
             any(one.verdict in HARM for one in self.affected),
             bool(self.locked_out) and not self.refusals,
             [*self.bad],
         )
+
+    def _groups(self) -> ReportedGroups:
+        affected = [_reported(one, self._job_of(one.name)) for one in self.affected]
+        spared = {*self.jobs.values()} - {one.job for one in affected}
+        return ReportedGroups(self.unaffected_count, affected, len(spared))
 
 
 class Change:
@@ -164,6 +188,7 @@ class Change:
         self._successor = Successor(new.cluster, draft, new.rules)
         self._verdicts = Verdicts(self._successor)
         self._cluster: frozenset[str] = frozenset()
+        self._jobs: Mapping[str, str] = {}
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -192,6 +217,7 @@ class Change:
             raise UserError(f"the new state breaks a rule: {error}", 500) from error
         with service.runner.look() as machine:
             self._cluster = machine.cache.nodes.names
+        self._jobs = jobs_of(service)
         return state, waiting_jobs(service)
 
     def outcome(self, present: State, waiting: Sequence[Waiting]) -> Outcome:
@@ -212,6 +238,7 @@ class Change:
             ),
             names.refusals,
             bad_nodes(self._successor.core.state),
+            {name: self._jobs.get(name, name) for name in present.groups.copy()},
         )
 
     def switch(self, service: Service, agreed: Agreed | None, version: int = 0, *, may_lock_out: bool = True) -> Switch:
@@ -245,7 +272,9 @@ class Change:
                 check_agreed(affected, agreed, present)
             for one in affected if not may_lock_out else ():
                 if one.is_locked_out:
-                    raise Disagreement(f"group {one.name} would be {one.verdict.value} now: plan again", 409)
+                    raise Disagreement(
+                        f"job {self._jobs.get(one.name, one.name)} would be {one.verdict.value} now: plan again", 409
+                    )
             return affected
         except UserError:
             raise
@@ -258,8 +287,8 @@ class Change:
         self._successor.drop()
 
 
-def _reported(group: Affected) -> ReportedJob:
-    return ReportedJob(group.name, group.vc, group.priority, [*group.pods], group.verdict.value, group.reason)
+def _reported(group: Affected, job: str) -> ReportedJob:
+    return ReportedJob(group.name, group.vc, group.priority, [*group.pods], group.verdict.value, group.reason, job)
 
 
 def _warn_of_names(old: Configuration, new: Configuration) -> list[str]:
@@ -279,4 +308,4 @@ def check_agreed(affected: Sequence[Affected], agreed: Agreed, present: State) -
     for name in sorted(now.keys() | expected.keys()):
         if name in present.groups and now.get(name) != expected.get(name):
             found, wanted = now.get(name, "unaffected"), expected.get(name, "unaffected")
-            raise Disagreement(f"group {name} would be {found} now, and {wanted} was agreed to: plan again", 409)
+            raise Disagreement(f"{name} would be {found} now, and {wanted} was agreed to: plan again", 409)

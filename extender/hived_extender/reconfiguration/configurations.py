@@ -32,6 +32,7 @@ from hived_extender.api.configuration import (
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.clocks import Backoff, timestamp
 from hived_extender.kube.events import NORMAL, WARNING
+from hived_extender.machine.certificates import counted
 from hived_extender.machine.service import Service
 from hived_extender.machine.verbs import NotLeadingError
 from hived_extender.reconfiguration.certified import why_not
@@ -320,7 +321,7 @@ def _needs_downgrade(outcome: Outcome, remedy: str) -> str:
     names = outcome.locked_out
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
-        f"it would take from {len(names)} running guaranteed group{'s' * (len(names) > 1)} what their VC is guaranteed "
+        f"it would take from {counted(len(names), 'running guaranteed job')} what their virtual cluster is guaranteed "
         f"({shown}): they run on, but any guaranteed job may preempt them. If that is meant, push with "
         f"{DOWNGRADE_REMEDY}, or {remedy}"
     )

@@ -181,7 +181,7 @@ class Verdicts:
         gone = [node for node in nodes if node not in configured]
         if gone:
             return f"node {', '.join(gone)} is not configured any more"
-        return f"{len(cells)} of its cells on node {', '.join(nodes)} are not configured any more, or another group's"
+        return f"{len(cells)} of its cells on node {', '.join(nodes)} are not configured any more, or another job's"
 
 
 def _loses_some(group: Group, new: Group) -> bool:
@@ -207,7 +207,7 @@ def why_no_place(state: State, present: State, group: Group) -> str:
     if shapes:
         count = _count(spec, shapes[0])
         return (
-            f"{vc} is guaranteed {count} {shapes[0].rpartition('.')[2]} in {shapes[0].split('.')[0]}; groups of the "
+            f"{vc} is guaranteed {count} {shapes[0].rpartition('.')[2]} in {shapes[0].split('.')[0]}; jobs of the "
             "same or a higher priority have them, or other guarantees need these very cells"
         )
     return "its place in the VC cannot be told from its annotations"
@@ -241,20 +241,20 @@ def _count(spec: VirtualClusterSpec, shape: str) -> int:
 
 def news_of(affected: Affected) -> tuple[Reason, str] | None:
     """The message to the owners of its pods, if there is any."""
-    group, why = affected.name, affected.reason
+    why = affected.reason
     match affected.verdict:
         case Verdict.LAZILY_PREEMPTED:
-            lost = f"affinity group {group} has lost its place in the virtual cluster to a new configuration ({why})"
-            goes_on = "it runs on, but opportunistic now: anyone with a guarantee may preempt it"
+            lost = f"this job has lost its place in the virtual cluster to a new configuration ({why})"
+            goes_on = "it runs on, but opportunistic now: any guaranteed job may preempt it"
             return Reason.LAZY_PREEMPTED, f"{lost}; {goes_on}"
         case Verdict.UNACCOUNTED | Verdict.PARTLY_UNACCOUNTED:
             extent = "not all" if affected.verdict is Verdict.PARTLY_UNACCOUNTED else "none"
-            text = f"affinity group {group} runs on, but {extent} of its cells are configured any more ({why})"
+            text = f"this job runs on, but {extent} of its cells are configured any more ({why})"
             return Reason.UNACCOUNTED, text
         case Verdict.RESTORED:
             return (
                 Reason.RESTORED,
-                f"affinity group {group} has back what an earlier configuration took from it ({why})",
+                f"this job has back what an earlier configuration took from it ({why})",
             )
         case Verdict.PREEMPTION_CANCELLED:
             return None
@@ -292,12 +292,12 @@ class Fits(msgspec.Struct, frozen=True, eq=False):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """A job that waits: its requests, in parts that start together, or why it cannot be asked for.
+    """A job that waits, or a part of one: its requests, in parts that start together, or why it cannot be asked for.
 
     For each part, `fits` names the nodes that could take each of its slots by the rules of Kubernetes, whoever else is
     there; None for any node, nothing for any nodes. `rules` says which rules refuse which nodes, "" for none. `ruled`
     are the pods of the slots of each part, none where a pod's rules are not known. `offered` are the nodes that
-    kube-scheduler offers now.
+    kube-scheduler offers now. `job` is its job in lists.
     """
 
     name: str
@@ -310,6 +310,7 @@ class Waiting(msgspec.Struct, frozen=True):
     rules: str = ""
     why: str = ""
     is_refused: bool = False
+    job: str = ""
 
 
 def note_waiting(found: dict[str, Waiting], cache: ClusterCache, records: Iterable[PodRecord]) -> None:
@@ -327,23 +328,26 @@ def note_waiting(found: dict[str, Waiting], cache: ClusterCache, records: Iterab
                 known = found.get(name)
                 if known is None:
                     known = _waiting(name, cache, [(request, cache.slots(record, request))])
-                found[name] = replace(known, pods=(*known.pods, record.key))
+                found[name] = replace(known, pods=(*known.pods, record.key), job=record.shown_job)
             continue
         ask = record.ask
         vc = ask.virtual_cluster if ask is not None else ""
         try:
             step = cache.rounds.step(record)
         except UserError as error:
-            found[record.key] = Waiting(record.key, vc, (record.key,), why=error.message, is_refused=True)
+            found[record.key] = Waiting(
+                record.key, vc, (record.key,), why=error.message, is_refused=True, job=record.shown_job
+            )
             continue
         if isinstance(step, Round):
             job = _waiting(step.name, cache, [(part.request, part.slots) for part in step.parts])
-            found[step.name] = replace(job, vc=vc, pods=tuple(member.key for member in step.members))
+            pods = tuple(member.key for member in step.members)
+            found[step.name] = replace(job, vc=vc, pods=pods, job=record.shown_job)
         elif not isinstance(step, Alone):
-            found[record.key] = Waiting(record.key, vc, (record.key,), why=step.reason)
+            found[record.key] = Waiting(record.key, vc, (record.key,), why=step.reason, job=record.shown_job)
         elif step.request is not None:
             job = _waiting(record.key, cache, [(step.request, [record])])
-            found[record.key] = replace(job, vc=vc, pods=(record.key,))
+            found[record.key] = replace(job, vc=vc, pods=(record.key,), job=record.shown_job)
 
 
 def _waiting(name: str, cache: ClusterCache, parts: Sequence[tuple[PodRequest, Sequence[PodRecord]]]) -> Waiting:
@@ -415,7 +419,7 @@ def outcomes(jobs: Sequence[Waiting], state: State) -> list[ReportedJob]:
     found = dict(zip((job.name for job in tried), Scenario(state).plan(bundles), strict=True))
     never = _Never(state.spec)
     return [
-        ReportedJob(job.name, job.vc, _priority(job), [*job.pods], *_verdict(job, found.get(job.name), never))
+        ReportedJob(job.name, job.vc, _priority(job), [*job.pods], *_verdict(job, found.get(job.name), never), job.job)
         for job in jobs
     ]
 

@@ -305,7 +305,7 @@ def has_other_rules(recorded: ClusterSpec, new: ClusterSpec) -> bool:
 
 
 class _Start(NamedTuple):
-    """A group's first start: its VC, and number, place and time of the line."""
+    """A job's first start: its VC, and number, place and time of the line."""
 
     vc: str
     number: int
@@ -338,6 +338,7 @@ class Past:
         self._new_starts: dict[str, _Start] = {}
         self._old_victims: set[str] = set()
         self._new_victims: set[str] = set()
+        self._jobs: dict[str, str] = {}  # by group, where that is not the job
 
     def compare(self, lines: Iterable[tuple[str, Operation]]) -> RecordedPast:
         """The comparison over all lines, each with its place in the record. Cost: that of two replays.
@@ -347,6 +348,7 @@ class Past:
         for self._place, operation in lines:
             result = self._recorded.record(self._number, operation)["result"]
             self._number += 1
+            self._note_jobs(operation)
             if isinstance(operation, ops.Schedule):
                 self._compare_answers(operation, result)
             else:
@@ -356,6 +358,18 @@ class Past:
         return self._report()
 
     # ---- line by line
+
+    def _note_jobs(self, operation: Operation) -> None:
+        """Take in the jobs that a line tells of its pods."""
+        told = operation.pods if isinstance(operation, ops.Split) else [operation]
+        for one in told:
+            if isinstance(one, ops.Schedule | ops.AddBound | ops.SplitPod) and one.job is not msgspec.UNSET:
+                request = self._recorded.request(one.pod)
+                if request is not None:
+                    self._jobs[request.spec.group.name] = one.job
+
+    def _job(self, group: str) -> str:
+        return self._jobs.get(group, group)
 
     def _load(self, name: str) -> ClusterSpec:
         spec = self._load_config(name)
@@ -389,9 +403,9 @@ class Past:
             spec = request.spec
             had, gets = self._detail(old), self._detail(new)
             if had == gets:
-                gets += " (others of its group elsewhere)"
+                gets += " (other pods of its job elsewhere)"
             told[pod] = OtherDecision(
-                self._place, pod, spec.group.name, spec.virtual_cluster, was, now, had, gets, self._when
+                self._place, pod, self._job(spec.group.name), spec.virtual_cluster, was, now, had, gets, self._when
             )
 
     def _detail(self, result: Json) -> str:
@@ -401,7 +415,7 @@ class Past:
                 node, devices = _cells(result)[0]
                 return f"{node}[{','.join(map(str, devices))}]"
             case "preempt":
-                return ", ".join(self._groups(result))
+                return ", ".join(dict.fromkeys(map(self._job, self._groups(result))))
             case _:
                 return str(result.get("reason") or result.get("message", ""))
 
@@ -417,7 +431,9 @@ class Past:
 
     def _start(self, request: PodRequest, starts: dict[str, _Start]) -> None:
         spec = request.spec
-        starts.setdefault(spec.group.name, _Start(spec.virtual_cluster, self._number, self._place, self._when))
+        starts.setdefault(
+            self._job(spec.group.name), _Start(spec.virtual_cluster, self._number, self._place, self._when)
+        )
 
     def _started(self, request: PodRequest) -> None:
         self._start(request, self._new_starts)
@@ -429,6 +445,7 @@ class Past:
 
     def _report(self) -> RecordedPast:
         moved = sorted(self._moved())
+        old_victims, new_victims = ({*map(self._job, groups)} for groups in (self._old_victims, self._new_victims))
         return RecordedPast(
             self._run,
             value_of(self._rules[0]),
@@ -439,8 +456,8 @@ class Past:
             self._most_telling(),
             [start for _, is_earlier, start in moved if is_earlier],
             [start for _, is_earlier, start in moved if not is_earlier],
-            sorted(self._new_victims - self._old_victims),
-            sorted(self._old_victims - self._new_victims),
+            sorted(new_victims - old_victims),
+            sorted(old_victims - new_victims),
             self.other.unfollowed_count,
         )
 
@@ -450,15 +467,15 @@ class Past:
         return [*self._first.values(), *places][:FIRST]
 
     def _moved(self) -> Iterator[tuple[str, bool, MovedStart]]:
-        """The groups that start at other lines, by name, and whether that is earlier."""
+        """The jobs that start at other lines, by name, and whether that is earlier."""
         old_starts, new_starts = self._old_starts, self._new_starts
-        for group in old_starts.keys() | new_starts.keys():
-            old, new = old_starts.get(group), new_starts.get(group)
+        for job in old_starts.keys() | new_starts.keys():
+            old, new = old_starts.get(job), new_starts.get(job)
             if old is not None and new is not None and old.number == new.number:
                 continue
             is_earlier = old is None or (new is not None and new.number < old.number)
             was, now = old or _NEVER, new or _NEVER
-            yield group, is_earlier, MovedStart(group, was.vc or now.vc, was.place, now.place, was.when, now.when)
+            yield job, is_earlier, MovedStart(job, was.vc or now.vc, was.place, now.place, was.when, now.when)
 
 
 def _result(answer: Answer) -> Json:

@@ -138,6 +138,7 @@ def _waiting(replay: Replay[CoreScheduler]) -> list[Waiting]:
     jobs: dict[str, Waiting] = {}
     for request in replay.waiting():
         spec = request.spec
-        known = jobs.setdefault(spec.group.name, Waiting(spec.group.name, spec.virtual_cluster, (), (request,)))
-        jobs[spec.group.name] = replace(known, pods=(*known.pods, f"{request.namespace}/{request.name}"))
+        name = spec.group.name
+        known = jobs.setdefault(name, Waiting(name, spec.virtual_cluster, (), (request,), job=name))
+        jobs[name] = replace(known, pods=(*known.pods, f"{request.namespace}/{request.name}"))
     return list(jobs.values())

@@ -20,10 +20,10 @@ def test_differences_are_counted_and_named() -> None:
     assert click.unstyle(draw_past(PAST)).splitlines() == [
         "Recorded past with rules 2, instead of hived",
         "  run run: 12,345 operations, 3,210 decisions compared",
-        "  groups that would not have had to leave: 1 (ns/spared)",
-        "  groups that would have had to leave, and did not: 1 (ns/victim)",
-        "  groups that would have started earlier: 1 (ns/two run-0001.jsonl:90 -> run-0001.jsonl:7)",
-        "  groups that would have started later, or not before they ended: 12 ("
+        "  jobs that would not have had to leave: 1 (ns/spared)",
+        "  jobs that would have had to leave, and did not: 1 (ns/victim)",
+        "  jobs that would have started earlier: 1 (ns/two run-0001.jsonl:90 -> run-0001.jsonl:7)",
+        "  jobs that would have started later, or not before they ended: 12 ("
         + ", ".join(f"ns/late-{i} run-0001.jsonl:8 -> never" for i in range(8))
         + " and 4 more)",
         "  decisions that differ: 1,002",
@@ -58,7 +58,7 @@ def test_starts_that_move_most_are_named_first() -> None:
     ]
     lines = draw_past(RecordedPast("run", "hived", 2, 9, 9, earlier=earlier)).splitlines()
     assert lines[2] == (
-        "  groups that would have started earlier: 4 (never never -> 2026-01-01T10:00:00Z, "
+        "  jobs that would have started earlier: 4 (never never -> 2026-01-01T10:00:00Z, "
         "much by 2.0 h: 2026-01-01T12:00:00Z -> 2026-01-01T10:00:00Z, "
         "little by 5 s: 2026-01-01T10:00:05Z -> 2026-01-01T10:00:00Z, same within the second of 2026-01-01T10:00:00Z)"
     )

@@ -21,7 +21,7 @@ def test_a_plan_that_affects_nobody_has_exit_code_0(service: Service, less: Path
     assert (result.exit_code, result.output.splitlines()) == (
         0,
         [
-            "Running work: not affected (3 groups)",
+            "Running work: not affected (3 jobs)",
             "Changes against version 1",
             "  virtual clusters changed: a",
             "  guaranteed:",
@@ -62,7 +62,7 @@ def test_json_is_the_report(service: Service, less: Path) -> None:
     service.affected = [[hit("ns/train")]]
     result = plan(service, less, "--format", "json")
     report = json.loads(result.stdout)
-    assert (result.exit_code, report["groups"]["affected"]) == (2, [hit("ns/train")])
+    assert (result.exit_code, report["groups"]["affected"]) == (2, [hit("ns/train") | {"job": ""}])
 
 
 BETTER = f"rules: 2\n{CONFIG}"

@@ -81,14 +81,14 @@ def test_everything_is_drawn_with_the_most_important_first() -> None:
     ) == [
         "Needs --allow-downgrade",
         "  give leave",
-        "Running work: 3 groups of 1,204 affected",
-        "  1 somethingNew:",
+        "Running work: 3 of 1,204 jobs affected",
+        "  1 job somethingNew:",
         "    ns/new (a, priority 5, 2 pods): a has 1 NODE instead of 2",
-        "  1 no longer accounted for: none of their cells is configured any more:",
+        "  1 job no longer accounted for: runs on, but none of its cells is configured any more:",
         "    ns/gone (a, priority 5, 2 pods): node n1 is not configured any more",
-        "  1 lazily preempted: they go on, but opportunistically:",
+        "  1 job lazily preempted: runs on, but as opportunistic work:",
         "    ns/late (a, opportunistic, 2 pods): a has 1 NODE instead of 2",
-        "  1 get their place in their virtual cluster back:",
+        "  1 job with its place in its virtual cluster again:",
         "    ns/back (a, priority 5, 2 pods)",
         "Changes against version 7",
         "  nodes removed: n1, n2",
@@ -111,11 +111,11 @@ def test_everything_is_drawn_with_the_most_important_first() -> None:
         '    webServerAddress: ":9096" -> ":9097", once the service is started again',
         "    priorityClasses.high: none -> 5",
         "Waiting jobs: 3",
-        "  1 can never start:",
+        "  1 job that can never start:",
         "    ns/never (a, priority 5, 2 pods): too large",
-        "  1 could start:",
+        "  1 job that could start:",
         "    ns/could (a, priority 5, 2 pods)",
-        "  1 keep waiting",
+        "  1 job still waiting",
         "Warnings",
         "  f:1: warning: odd",
     ]  # fmt: skip
@@ -123,13 +123,13 @@ def test_everything_is_drawn_with_the_most_important_first() -> None:
 
 def test_running_work_that_is_left_alone_is_counted() -> None:
     lines = drawn(changes={"cells": [{"cellType": "A", "old": 1, "new": 2}]})
-    assert lines[0] == "Running work: not affected (120 groups)"
+    assert lines[0] == "Running work: not affected (120 jobs)"
 
 
 def test_a_recorded_run_has_no_version() -> None:
     affected = {"unaffected": 1, "affected": [hit("g")]}
     lines = drawn(baseVersion=0, groups=affected, affectsRunning=True, needsAllowDowngrade=True)
-    assert "  Some of these groups lose their guarantee: a push needs --allow-downgrade" in lines
+    assert "  Some of these jobs lose what they are guaranteed; to push this anyway, add --allow-downgrade" in lines
     assert lines[-2:] == ["Changes", "  none"]
     assert drawn(baseVersion=0, identical=True) == ["identical: nothing changes"]
 
@@ -137,10 +137,21 @@ def test_a_recorded_run_has_no_version() -> None:
 def test_who_only_gets_something_back_is_not_affected() -> None:
     lines = drawn(groups={"unaffected": 1, "affected": [hit("g", "restored", "")]})
     assert lines[:3] == [
-        "Running work: not affected (2 groups)",
-        "  1 get their place in their virtual cluster back:",
+        "Running work: not affected (2 jobs)",
+        "  1 job with its place in its virtual cluster again:",
         "    g (a, priority 5, 2 pods)",
     ]
+
+
+def test_a_job_of_several_groups_is_drawn_and_counted_once() -> None:
+    affected = [hit(f"ns/w-{i}", reason=f"{i}") | {"job": "PyTorchJob/ns/w"} for i in range(5)]
+    lines = drawn(groups={"unaffected": 9, "unaffectedJobs": 2, "affected": affected}, waiting=affected)
+    assert lines[:3] == [
+        "Running work: 1 of 3 jobs affected",
+        "  1 job lazily preempted: runs on, but as opportunistic work:",
+        "    PyTorchJob/ns/w (a, priority 5, 10 pods): 0; 1; 2; and 2 more",
+    ]
+    assert "Waiting jobs: 1" in lines
 
 
 def many(count: int) -> dict[str, Any]:

@@ -169,7 +169,7 @@ def test_anything_else_than_what_was_agreed_to_changes_nothing(agreed: dict[str,
     small.place("p", spec_text("a"))
     before, memory = small.snapshot(), small.state.cells.memory.tobytes()
     one, _ = change(small, without_vc("a"))
-    with pytest.raises(Disagreement, match=r"group ns/p would be lazilyPreempted now, and (un)?a"):
+    with pytest.raises(Disagreement, match=r"ns/p would be lazilyPreempted now, and (un)?a"):
         one.switch(small.service, agreed)
     assert small.snapshot() == before
     assert small.state.cells.memory.tobytes() == memory
@@ -314,7 +314,9 @@ def test_owners_are_told_what_has_become_of_their_running_pods() -> None:
     tell_affected(small.service, outcome.affected)
     small.by_hand.settle()
     assert {("p", "LazyPreempted"), ("q", "Unaccounted")} <= set(small.kube.events)
-    assert any("ns/p has lost its place in the virtual cluster to a new config" in said for said in small.kube.messages)
+    assert any(
+        "this job has lost its place in the virtual cluster to a new config" in said for said in small.kube.messages
+    )
     back = Change(configuration(text), configuration(), None, 2)
     outcome = back.outcome(*back.catch_up_with(small.service))
     back.switch(small.service, verdicts(outcome))

@@ -4,6 +4,7 @@ import pytest
 
 from hived.values.errors import UserError
 from hived_config.loader import Configuration, load_text
+from hived_extender.api.configuration import by_job
 from hived_extender.reconfiguration.change import Change, configure
 from tests.extender.machine.small_cluster import CONFIG, node, to_pod
 from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
@@ -145,3 +146,27 @@ def test_a_gang_whose_place_is_refused_after_nodes_were_added_looks_for_others()
     small.service.node_seen(node("n4"))
     assert small.filter(pods[0], ["n2", "n4"])["NodeNames"][0] in ("n2", "n4")
     assert small.service.fault == ""
+
+
+def test_a_plan_tells_of_jobs_not_of_their_groups() -> None:
+    small = SmallGangCluster()
+    pods = [small.pod(f"w-{number}", annotations=koordinator("g", 2)) for number in range(2)]
+    small.filter(pods[0])
+    places = [small.filter(pod)["NodeNames"][0] for pod in reversed(pods)]
+    for pod, place in zip(reversed(pods), places, strict=True):
+        small.filter(pod)
+        small.bind(pod, place)
+        small.see(pod)
+    alone = small.pod("q", namespace="other")
+    small.bind(alone, small.filter(alone)["NodeNames"][0])
+    small.see(alone)
+    change = Change(load(MAPPED), load(MAPPED.replace("cellNumber: 2", "cellNumber: 0")), None, 1)
+    outcome = change.outcome(*change.catch_up_with(small.service))
+    groups = outcome.report().groups
+    assert [(one.name, one.job) for one in groups.affected] == [
+        ("ns/w-0", "podgroup/ns/g"),
+        ("ns/w-1", "podgroup/ns/g"),
+    ]
+    assert (groups.unaffected, groups.unaffected_jobs, outcome.locked_out) == (1, 1, ["podgroup/ns/g"])
+    (job,) = by_job(groups.affected)
+    assert (job.name, job.pods, job.reason) == ("podgroup/ns/g", ["ns/w-0", "ns/w-1"], groups.affected[0].reason)

@@ -83,6 +83,19 @@ def test_a_pod_that_waited_starts_where_it_was_first_asked_about(tmp_path: Path)
     assert (found.later, found.evicted, found.spared, found.questions) == ([], [], [], 2)
 
 
+def test_pods_of_a_job_are_told_by_its_name(tmp_path: Path) -> None:
+    recorder = Recorder(tmp_path, CONFIG, run="run")
+    small = SmallCluster(recorder=recorder)
+    recorder.job_of = lambda uid: "Job/ns/j"
+    first, _ = small.place("one", spec_text("b"))
+    second = small.create("two", spec_text("b"))
+    small.filter(second)
+    small.delete(first)
+    small.filter(second)
+    found = compared(tmp_path, small, nodes_for(2, 2))
+    assert [one.group for one in found.first] == ["Job/ns/j"]
+
+
 def test_decisions_that_only_choose_another_place_are_named_last(tmp_path: Path) -> None:
     def other(spec: ClusterSpec) -> ClusterSpec:
         (rack,) = spec.physical_cells

@@ -70,7 +70,7 @@ def test_what_is_not_switched_to_is_withdrawn_although_the_object_has_changed(st
         edit(store, note="x", **({"text": edited} if edited else {}))
 
     store.after_commit = disturb
-    with pytest.raises(Refused, match="group ns/p would be lazilyPreempted now"):
+    with pytest.raises(Refused, match="ns/p would be lazilyPreempted now"):
         one.push(ConfigPushArgs(WITHOUT_A))
     stored = store.read().stored
     assert (stored.versions, stored.text) == ((FIRST,), edited or CONFIG)

@@ -11,7 +11,7 @@ from werkzeug.wrappers import Response as Plain
 from hived.values.errors import UserError
 from hived_config.changes import Changes
 from hived_extender.api import paths
-from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigReport, ReportedJob
+from hived_extender.api.configuration import Config, ConfigPushArgs, ConfigReport, ReportedJob, by_job
 from hived_extender.api.waiting import MASKED
 from hived_extender.http.change_rights import ConfigPushes
 from hived_extender.http.change_routes import CONFIG_BODY_LIMIT, check_size
@@ -116,7 +116,7 @@ class ConfigurationPages:
     ) -> Response:
         affected, refused = report.groups.affected, self._push_refusal()
         report = self._site.mask().report(report) if refused else report
-        shown, waiting = report.groups.affected, report.waiting
+        shown, waiting = by_job(report.groups.affected), by_job(report.waiting)
         return self._page(
             "configuration_plan.html",
             "Plan of a configuration",
@@ -129,10 +129,11 @@ class ConfigurationPages:
             report=report,
             changes=list(changes(report.changes)),
             affected=shown[:MOST_SHOWN],
+            affected_count=len({job.name for job in shown}),
             waiting=waiting[:MOST_SHOWN],
             verdicts=VERDICTS,
             waiting_verdicts=WAITING_VERDICTS,
-            has_plan=report.groups.affected or report.groups.unaffected or not report.refusals,
+            has_plan=shown or report.groups.unaffected or not report.refusals,
             job_path=paths.page_job_path,
             masked=MASKED,
             agreed=json.dumps(report.verdicts, sort_keys=True),
