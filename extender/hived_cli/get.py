@@ -478,7 +478,7 @@ def jobs(
     is_known = name is None
 
     def fetch() -> tuple[bytes, list[Job]]:
-        told = inspector.fetch_new(path)
+        told = inspector.fetch(path)
         found = inspector.decode(path, Jobs, told).items
         if name is not None:
             found = matching([job for job in found if job.name != MASKED], name, wanted["namespace"])
@@ -554,7 +554,7 @@ def nodes(*, inspector: Inspector, show: Show, name: str | None, is_bad: bool, s
 
     def answer() -> Answer:
         if output == "json" and name is None:
-            return ordered_json(inspector.fetch_new(nodes_path(is_bad, selector)))
+            return ordered_json(inspector.fetch(nodes_path(is_bad, selector)))
         found = inspector.nodes(is_bad and name is None, selector)
         if name is not None:
             known = [one.node for one in found]
@@ -644,16 +644,14 @@ def queue(
     """
     chosen = {"user": user, "me": getpass.getuser() if is_mine else "", "selector": selector}
     if name is None and not has_jobs and not any(chosen.values()):
-        show(
-            lambda: ordered_json(inspector.fetch_new(QUEUES_PATH)) if output == "json" else _queues(inspector.queues())
-        )
+        show(lambda: ordered_json(inspector.fetch(QUEUES_PATH)) if output == "json" else _queues(inspector.queues()))
         return
     if limit is None:
         limit = 0 if output == "json" else ROWS
     wanted = chosen | ({"limit": str(limit)} if limit else {})
     show(
         lambda: (
-            ordered_json(inspector.fetch_new(queue_jobs_path(name or "", wanted)))
+            ordered_json(inspector.fetch(queue_jobs_path(name or "", wanted)))
             if output == "json"
             else _part(
                 inspector.queued_jobs(name or "", wanted),
@@ -746,7 +744,7 @@ def free(*, inspector: Inspector, show: Show, name: str | None, output: str) -> 
     """
     show(
         lambda: (
-            ordered_json(inspector.fetch_new(FREE_CELLS_PATH))
+            ordered_json(inspector.fetch(FREE_CELLS_PATH))
             if output == "json"
             else _free_table(of_vc(inspector.free_cells(), name))
         )

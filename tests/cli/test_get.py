@@ -517,6 +517,6 @@ def test_an_older_service_is_said_to_be_older(what: str, form: str) -> None:
         result = get(service, what, "-o", form)
     assert result.exit_code == 1
     assert (
-        f"does not know /v1/inspect/{what.replace('free', 'free-cells')}: its version of hived is older"
+        f"/v1/inspect/{what.replace('free', 'free-cells')} does not exist: its version of hived is older"
         in result.stderr
     )

@@ -208,7 +208,7 @@ def test_an_older_service_is_said_to_be_older() -> None:
     with WaitingService(is_old=True) as service:
         result = why(service, "default/solo")
         assert result.exit_code == 1
-        assert result.stderr.startswith(f"Error: {service.url} does not know /v1/inspect/jobs: ")
+        assert result.stderr.startswith(f"Error: {service.url}/v1/inspect/jobs does not exist: ")
         assert result.stderr.endswith("update the service\n")
 
 

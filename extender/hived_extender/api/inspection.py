@@ -190,7 +190,7 @@ class Inspector:
 
     def status(self) -> Status:
         """The state of the replica that answers. Raises OlderError."""
-        return self._get_new(paths.STATUS_PATH, Status)
+        return self.get(paths.STATUS_PATH, Status)
 
     def what_if(self, pods: Sequence[Mapping[str, Any]]) -> list[PodOutcome]:
         """The outcome for these pods if they were created together now; nothing is created."""
@@ -199,7 +199,7 @@ class Inspector:
 
     def jobs(self, wanted: Mapping[str, Sequence[str]] | None = None) -> list[Job]:
         """The jobs that `jobs_path` chooses, waiting ones first; all if nothing is given. Raises OlderError."""
-        return self._get_new(jobs_path(wanted or {}), Jobs).items
+        return self.get(jobs_path(wanted or {}), Jobs).items
 
     def why(self, name: str) -> Why | None:
         """All that is known of a job, by the name that it has in `jobs`; None if there is none, or no such path."""
@@ -209,23 +209,24 @@ class Inspector:
 
     def why_if(self, name: str, changes: Sequence[str]) -> IfResult:
         """The outcome of these changes for a waiting job. Raises OlderError."""
-        return self._get_new(paths.IF_PATH, IfResult, msgspec.json.encode(IfArgs(name, list(changes))))
+        body = msgspec.json.encode(IfArgs(name, list(changes)))
+        return self.decode(paths.IF_PATH, IfResult, self.fetch(paths.IF_PATH, body))
 
     def nodes(self, is_bad: bool = False, selector: str = "") -> list[NodeView]:
         """The nodes that `nodes_path` chooses. Raises OlderError."""
-        return self._get_new(nodes_path(is_bad, selector), list[NodeView])
+        return self.get(nodes_path(is_bad, selector), list[NodeView])
 
     def free_cells(self) -> list[FreeCells]:
         """The cells of every virtual cluster by level. Raises OlderError."""
-        return self._get_new(paths.FREE_CELLS_PATH, list[FreeCells])
+        return self.get(paths.FREE_CELLS_PATH, list[FreeCells])
 
     def queues(self) -> list[QueueReport]:
         """The queues that have jobs. Raises OlderError."""
-        return self._get_new(paths.QUEUES_PATH, QueueList).items
+        return self.get(paths.QUEUES_PATH, QueueList).items
 
     def queued_jobs(self, queue: str = "", wanted: Mapping[str, str] | None = None) -> QueuedJobs:
         """The jobs of a queue, or of all, as `queue_jobs_path` chooses them. Raises UserError (404), OlderError."""
-        return self._get_new(queue_jobs_path(queue, wanted or {}), QueuedJobs)
+        return self.get(queue_jobs_path(queue, wanted or {}), QueuedJobs)
 
     def queued_job(self, name: str) -> QueuedJob | None:
         """A job in its queue; None if it is in none, or the service has no queues."""
@@ -236,7 +237,7 @@ class Inspector:
     def change_queue(self, args: QueueArgs) -> QueuedJob:
         """Hold a job, release it, or move it. Raises UserError, OlderError."""
         path = paths.QUEUE_CHANGES_PATH
-        return self.decode(path, QueuedJob, self.fetch_new(path, msgspec.json.encode(args)))
+        return self.decode(path, QueuedJob, self.fetch(path, msgspec.json.encode(args)))
 
     def get(self, path: str, answer_type: type[T]) -> T:
         """The answer of a path as a value."""
@@ -248,21 +249,6 @@ class Inspector:
             return []
         return self.decode(path, list[item_type], answer)  # type: ignore[valid-type]  # the type is a value here
 
-    def fetch_new(self, path: str, body: bytes | None = None) -> bytes:
-        """As `fetch`, of a path that services of older versions lack. Raises OlderError."""
-        status, answer = self.ask(path, body, expected=(404,))
-        if status != 404:
-            return answer
-        said = _text(answer)
-        if said and not said.startswith(_NO_PATH):
-            raise UserError(said, 404)
-        older = f"its version of hived is older than this one, {__version__}"
-        why = f"{older}; update the service" if said else f"it is no hived, or {older}; is this its address?"
-        raise OlderError(f"{self.server} does not know {urlsplit(path).path}: {why}", 404)
-
-    def _get_new(self, path: str, answer_type: type[T], body: bytes | None = None) -> T:
-        return self.decode(path, answer_type, self.fetch_new(path, body))
-
     def fetch(self, path: str, body: bytes | None = None) -> bytes:
         """The JSON of a path, as served; with a body, the answer to that."""
         return self.ask(path, body)[1]
@@ -270,7 +256,10 @@ class Inspector:
     def ask(
         self, path: str, body: bytes | None = None, *, expected: Collection[int] = (), timeout_s: float | None = None
     ) -> tuple[int, bytes]:
-        """(status, body) of an answer; refusals raise UserError, unless their status is `expected`."""
+        """(status, body) of an answer; refusals raise UserError, unless their status is `expected`.
+
+        Of a path that the server does not have it is OlderError.
+        """
         headers = dict(self._headers)
         tag, kept = (self._kept or {}).get(path, ("", b"")) if body is None else ("", b"")
         if tag:
@@ -295,7 +284,7 @@ class Inspector:
                 return response.status, response.data
         except urllib3.exceptions.HTTPError as error:
             raise self._broken(error) from error
-        raise UserError(_refusal(response, self.server + path), response.status)
+        raise self._refused(response, path)
 
     def _keep(self, path: str, response: urllib3.BaseHTTPResponse) -> None:
         if self._kept is not None:
@@ -321,17 +310,32 @@ class Inspector:
                 return count
         except urllib3.exceptions.HTTPError as error:
             raise self._broken(error) from error
-        raise UserError(_refusal(response, self.server + path), response.status)
+        raise self._refused(response, path)
 
     def _broken(self, error: urllib3.exceptions.HTTPError) -> UserError:
         reason = _root(error)
         if isinstance(reason, ssl.SSLError) and reason.reason == _NO_TLS:
             address = self.server.replace("https", "http", 1)
             return UserError(f"{self.server} speaks no TLS: it is an http address, not https; try {address}", 502)
+        if isinstance(reason, ssl.SSLCertVerificationError):
+            return UserError(f"cannot trust {self.server}: {_untrusted(reason)}", 502)
         if isinstance(reason, OSError):
             return NoAnswerError(f"no answer from {self.server}: {reason}; is hived serve running there?", 503)
         found = type(reason).__name__
         return UserError(f"{self.server} does not answer as hived does: expected HTTP, found {found}", 502)
+
+    def _refused(self, response: urllib3.BaseHTTPResponse, path: str) -> UserError:
+        """The message of an error answer: a JSON text from the service, or other text from a proxy between."""
+        try:
+            said = _text(response.data)
+        except urllib3.exceptions.HTTPError:
+            said = ""
+        url = self.server + urlsplit(path).path
+        if response.status != HTTPStatus.NOT_FOUND or (said and not said.startswith(_NO_PATH)):
+            return UserError(said or f"{url} answered {response.status} {response.reason}", response.status)
+        older = f"its version of hived is older than this one, {__version__}"
+        why = f"{older}; update the service" if said else f"it is no hived, or {older}"
+        return OlderError(f"{url} does not exist: {why}, or give another address with --server (HIVED_SERVER)", 404)
 
     def decode(self, path: str, answer_type: type[T], answer: bytes) -> T:
         """The answer of a path, read already, as a value."""
@@ -347,13 +351,19 @@ def _reason(error: Exception) -> str:
     return (error.strerror if isinstance(error, OSError) else None) or "its content is unusable"
 
 
-def _refusal(response: urllib3.BaseHTTPResponse, url: str) -> str:
-    """The message of an error answer: a JSON text from the service, or other text from a proxy between."""
-    try:
-        said = _text(response.data)
-    except urllib3.exceptions.HTTPError:
-        said = ""
-    return said or f"{url} answered {response.status} {response.reason}"
+_WRONG_DATES = (9, 10)
+_WRONG_NAMES = (62, 64)
+"""OpenSSL's codes of certificates that are not valid now, and of those that are for other names."""
+
+
+def _untrusted(error: ssl.SSLCertVerificationError) -> str:
+    """Why the certificate of a server does not count, and what helps."""
+    if error.verify_code in _WRONG_NAMES:
+        return f"{error.verify_message}; give a name that is in its certificate with --server (HIVED_SERVER)"
+    if error.verify_code in _WRONG_DATES:
+        return f"{error.verify_message}; have it renewed, or correct the clock of this machine"
+    option = "--certificate-authority FILE (HIVED_CERTIFICATE_AUTHORITY)"
+    return f"its certificate is of an unknown CA ({error.verify_message}); give the file of its CA with {option}"
 
 
 def _text(answer: bytes) -> str:

@@ -269,9 +269,12 @@ def _reason(error: Exception) -> str:
 _INVALID_TOKEN = unauthenticated("the token is not valid", 'Bearer realm="hived", error="invalid_token"')
 
 
+ROLES = "ask the administrator for one: hived-viewer to look and to plan, hived-admin to change"
+
+
 def _forbidden(user: Identity, call: Call) -> Verdict:
     what = f"{call.method.lower()!r} on the nonResourceURL {call.place}"
-    return refused(403, f"{user.name} may not do this: no role of theirs allows {what}")
+    return refused(403, f"{user.name} may not do this: no role of theirs allows {what}; {ROLES}")
 
 
 ALLOWED_HOSTS = "ALLOWED_HOSTS"

@@ -20,16 +20,16 @@ from hived_extender.api.paths import (
     DEFRAG_PATH,
     INPUTS_PATH,
     MOVES_PATH,
-    PAGE_PATH,
     QUEUE_PATHS,
     STATUS_PATH,
 )
 from hived_extender.http.access import CALLER, GATE, Call, Gate, browser_refusal, gate_of, refused
 from hived_extender.http.answers import JSON, PREMATURE_WAIT_S, Answer, Question
 from hived_extender.http.bodies import BODY_LIMIT, CLOSE
+from hived_extender.http.browsers import shown
 from hived_extender.http.change_rights import ConfigPushes
 from hived_extender.http.masking import Masking
-from hived_extender.http.pages.blueprint import front_page, pages, refusal_page, wants_page
+from hived_extender.http.pages.blueprint import accepted, front_page, pages, wants_page
 from hived_extender.http.pages.site import FRAGMENT, Site
 from hived_extender.http.routes import ROUTES, answer, bind_call, explain, limit_of
 from hived_extender.http.routing import Backend, Handler
@@ -120,9 +120,7 @@ def _refuse() -> Response | None:
     g.caller = verdict.caller
     if verdict.refusal is None:
         return None
-    is_page = request.path == "/" or request.path.startswith(f"{PAGE_PATH}/")
-    response = _respond(verdict.refusal)
-    return refusal_page(response) if is_page and wants_page() else response
+    return _respond(verdict.refusal)
 
 
 def _in_one_order(response: Response) -> Response:
@@ -185,6 +183,7 @@ def _page_or(view: Callable[..., Response], site: Site) -> Callable[..., Respons
 
 
 def _respond(reply: Answer) -> Response:
+    reply = shown(reply, accepted())
     if reply.delay_s:
         time.sleep(reply.delay_s)
     if reply.is_elsewhere:

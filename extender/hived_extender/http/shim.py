@@ -41,6 +41,7 @@ from hived_extender.http.bodies import (
     Share,
     send_answer,
 )
+from hived_extender.http.browsers import shown
 from hived_extender.http.change_routes import CONFIG_BODY_LIMIT
 from hived_extender.http.routes import (
     CONFIG_PATHS,
@@ -360,7 +361,7 @@ class Shim:
         """Answer one request."""
         verdict = await self._verdict(scope)
         if verdict.refusal is not None:
-            await send_answer(send, verdict.refusal)
+            await send_answer(send, shown(verdict.refusal, _header(scope, b"accept") or ""))
             return
         limit, share = self._shares.of(_place(scope))
         async with Body(scope, receive, send, limit, share, self._body_timeout_s) as body:
@@ -411,7 +412,7 @@ class Shim:
             self._may_filter.clear()
 
     async def _verdict(self, scope: Scope) -> Verdict:
-        call = Call(scope["method"], scope["path"], caller_of(scope), _authorization(scope))
+        call = Call(scope["method"], scope["path"], caller_of(scope), _header(scope, b"authorization"))
         if self._gate.is_open(call.place) and (why := browser_refusal(call.method, scope["headers"])):
             return refused(403, why)
         verdict = self._gate.quick(call)
@@ -474,5 +475,5 @@ def _place(scope: Scope) -> str:
     return "/" + str(scope["path"]).lstrip("/")
 
 
-def _authorization(scope: Scope) -> str | None:
-    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"authorization"), None)
+def _header(scope: Scope, wanted: bytes) -> str | None:
+    return next((value.decode("latin-1") for name, value in scope["headers"] if name == wanted), None)

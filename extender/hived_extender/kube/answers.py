@@ -157,6 +157,13 @@ def body_of(response: urllib3.BaseHTTPResponse, call: str) -> bytes:
         response.release_conn()
 
 
+def no_answer(call: str, error: Exception) -> KubeError:
+    """The error of a call without an answer; of a certificate that does not count it says what helps."""
+    told = str(error)
+    hint = "; is the CA of the kubeconfig (certificate-authority) that of this API server?"
+    return KubeError(0, "NoAnswer", f"{call}: {told}{hint if 'certificate verify failed' in told else ''}")
+
+
 def refusal(status: int, answer: bytes) -> KubeError:
     """The error in the body, a Kubernetes Status or whatever a proxy on the way wrote."""
     try:

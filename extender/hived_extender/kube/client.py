@@ -16,7 +16,7 @@ import urllib3
 from msgspec.structs import replace
 from urllib3.util import Timeout, parse_url
 
-from hived_extender.kube.answers import KubeError, Listing, Watch, body_of, decode, decode_page, refusal
+from hived_extender.kube.answers import KubeError, Listing, Watch, body_of, decode, decode_page, no_answer, refusal
 from hived_extender.kube.connections import BrokenError
 from hived_extender.kube.endpoint import NEVER, Configuration, Credentials, Endpoint, Identity, Way
 from hived_extender.kube.packages import missing
@@ -233,7 +233,7 @@ class KubeClient:
                 read_timeout_s=self._request_timeout_s,
             )
         except BrokenError as error:
-            raise KubeError(0, "NoAnswer", f"{method} {self.host}{path}: {error}") from error
+            raise no_answer(f"{method} {self.host}{path}", error) from error
         if reply.status < 300:
             return reply.body
         raise self._refusal(way, reply.status, reply.body)
@@ -262,7 +262,7 @@ class KubeClient:
                 preload_content=False,
             )
         except urllib3.exceptions.HTTPError as error:
-            raise KubeError(0, "NoAnswer", f"{call}: {error}") from error
+            raise no_answer(call, error) from error
         if response.status < 300:
             return response
         raise self._refusal(way, response.status, body_of(response, call))

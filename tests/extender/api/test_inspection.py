@@ -99,14 +99,20 @@ def test_answers_are_not_kept_unless_that_is_wished() -> None:
 
 
 def test_a_path_that_an_older_service_lacks_is_told_from_a_thing_that_is_not_there() -> None:
-    answers: dict[str, Any] = {"/old": "Not Found: GET /v1/x", "/new": "no such job", "/foreign": b"404 page not found"}
+    answers: dict[str, Any] = {
+        "/old": "Not Found: GET /v1/x",
+        "/new": "no such job",
+        "/foreign?x=1": b"404 page not found",
+    }
     with StubServer(lambda request: (404, answers[request.target])) as server:
         with pytest.raises(OlderError, match="its version of hived is older"):
-            Inspector(server.url).fetch_new("/old")
+            Inspector(server.url).fetch("/old")
         with pytest.raises(UserError, match="no such job"):
-            Inspector(server.url).fetch_new("/new")
-        with pytest.raises(OlderError, match="it is no hived, or its version"):
-            Inspector(server.url).fetch_new("/foreign")
+            Inspector(server.url).fetch("/new")
+        with pytest.raises(
+            OlderError, match=r"/foreign does not exist: it is no hived, .* give another address with --s"
+        ):
+            Inspector(server.url).fetch("/foreign?x=1")
 
 
 NO_REPORT = b'{"groups": 3}'

@@ -39,6 +39,7 @@ from hived_extender.http.access import (
     browser_refusal,
 )
 from hived_extender.http.answers import AUTHENTICATED, Identity, identity_of
+from hived_extender.http.browsers import HTML, POLICY
 from hived_extender.http.routes import ROUTES
 from hived_extender.kube.client import KubeClient, load_configuration
 from tests.extender.http.secured import Files, ReviewServer, Secured, bearer, call_on
@@ -121,6 +122,22 @@ def test_without_credentials_every_path_is_refused_with_every_method(refusing: S
     connection.close()
     assert len(secured.reviews.asked) == asked
     assert secured.cluster.snapshot() == before
+
+
+@pytest.mark.parametrize(("token", "status", "title"), [("", 401, "Not signed in"), (NOBODY, 403, "Not allowed")])
+def test_a_browser_that_is_refused_gets_a_page_on_any_path(
+    refusing: Secured, token: str, status: int, title: str
+) -> None:
+    connection = refusing.connect()
+    for path in (CLUSTER, "/", "/page/cluster", "/nothing"):
+        connection.request("GET", path, headers={"Accept": "text/html,*/*;q=0.8"} | (bearer(token) if token else {}))
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        assert (answer.status, answer.headers["Content-Type"]) == (status, HTML)
+        assert answer.headers["Content-Security-Policy"] == POLICY
+        assert f"<h1>{title}</h1>" in text
+        assert ("hived-viewer" in text, "client certificate" in text) == (status == 403, status == 401)
+    connection.close()
 
 
 @pytest.mark.sample(8)

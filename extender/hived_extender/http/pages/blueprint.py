@@ -1,7 +1,6 @@
 """All pages as one Flask blueprint, behind the gate of the application that it is registered with."""
 
-import msgspec
-from flask import Blueprint, Response, abort, render_template, request
+from flask import Blueprint, Response, abort, request
 from werkzeug.exceptions import HTTPException
 
 from hived.values.errors import HivedError, UserError
@@ -9,6 +8,7 @@ from hived_extender.api import paths
 from hived_extender.api.inspection import duration
 from hived_extender.api.waiting import MASKED
 from hived_extender.http.access import Gate
+from hived_extender.http.browsers import prefers_html
 from hived_extender.http.masking import Masking
 from hived_extender.http.pages import (
     cluster_pages,
@@ -19,20 +19,13 @@ from hived_extender.http.pages import (
     time_pages,
 )
 from hived_extender.http.pages.cells import Frames
-from hived_extender.http.pages.site import ASSETS, FRAGMENT, HTML, PREFIX, TABS, Site, add_safety
+from hived_extender.http.pages.site import ASSETS, FRAGMENT, PREFIX, TABS, Site, add_safety
 from hived_extender.http.routing import Backend
 
 FOREVER = "public, max-age=31536000, immutable"
 UNAVAILABLE = 503
 AGAIN_S = 5
 """After how long a browser asks again for a page that this replica cannot show yet."""
-
-UNKNOWN = 401
-REMEDIES = {
-    UNKNOWN: "A browser has to show a client certificate, or to come through a proxy that adds a token of its user.",
-    403: "Ask the administrator of the cluster for the role hived-viewer.",
-}
-"""Advice to a caller whom the gate has refused."""
 
 
 def pages(backend: Backend, gate: Gate) -> Site:
@@ -63,8 +56,12 @@ def _job_path(name: str) -> str:
 
 def wants_page() -> bool:
     """True if the present request prefers HTML to JSON, as browsers do, or if a page asks for a part of itself."""
-    accepted = request.accept_mimetypes
-    return FRAGMENT in request.headers or accepted.best_match(["application/json", "text/html"]) == "text/html"
+    return prefers_html(accepted())
+
+
+def accepted() -> str:
+    """The Accept header of the present request; a page that asks for a part of itself does not say HTML."""
+    return "text/html" if FRAGMENT in request.headers else request.headers.get("Accept", "")
 
 
 def front_page(site: Site) -> Response:
@@ -74,16 +71,6 @@ def front_page(site: Site) -> Response:
     except HivedError as error:
         response = _failed(site, error)
     return add_safety(response)
-
-
-def refusal_page(refused: Response) -> Response:
-    """A refusal of the gate, for a browser: without styles, which lie behind the gate as well."""
-    message, status = msgspec.json.decode(refused.get_data()), refused.status_code
-    title = "Not signed in" if status == UNKNOWN else "Not allowed"
-    refused.set_data(render_template("refused.html", title=title, message=message, remedy=REMEDIES.get(status, "")))
-    refused.content_type = HTML
-    refused.headers["Cache-Control"] = "no-store"
-    return refused if request.blueprint == "pages" else add_safety(refused)
 
 
 def _static(name: str) -> Response:

@@ -33,6 +33,7 @@ from hived.values.errors import UserError
 from hived_extender.api.paths import PAGE_PATH
 from hived_extender.http.access import CALLER, Call, Gate
 from hived_extender.http.answers import JSON, Identity
+from hived_extender.http.browsers import HTML, SAFETY
 from hived_extender.http.masking import Mask, Masking
 from hived_extender.http.pages.cells import Frames
 from hived_extender.http.routing import Backend
@@ -137,17 +138,7 @@ def _is_loopback(host: str) -> bool:
 
 PREFIX = PAGE_PATH
 
-HTML = "text/html; charset=utf-8"
 BYTES = "application/octet-stream"
-
-POLICY = "default-src 'self'; base-uri 'none'; object-src 'none'; form-action 'self'; frame-ancestors 'none'"
-
-SAFETY = (
-    ("Content-Security-Policy", POLICY),
-    ("X-Content-Type-Options", "nosniff"),
-    ("Referrer-Policy", "same-origin"),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-)
 
 POLL_S = 5
 """Seconds after which a visible page asks for its changing part; a page may set another `poll_s`, 0 for never."""
@@ -297,7 +288,7 @@ class Site:
 
 def add_safety(response: Response) -> Response:
     """The headers of every answer that a browser shows."""
-    response.headers.extend(SAFETY)
+    response.headers.update(SAFETY)
     return response
 
 

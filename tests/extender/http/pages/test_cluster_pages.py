@@ -7,7 +7,8 @@ from flask.testing import FlaskClient
 
 from hived_extender.http.access import Gate, Reviews
 from hived_extender.http.app import create_app
-from hived_extender.http.pages.site import ASSETS, POLICY, paged
+from hived_extender.http.browsers import POLICY
+from hived_extender.http.pages.site import ASSETS, paged
 from tests.extender.http.secured import ReviewServer
 from tests.extender.machine.small_cluster import SmallCluster, node, preempt_args, spec_text
 
@@ -231,7 +232,7 @@ def test_names_that_look_like_html_are_shown_as_they_are() -> None:
 def test_whom_the_gate_refuses_is_told_so_on_a_page() -> None:
     with ReviewServer.running({"t": {"username": "stranger"}}, set()) as server:
         client = create_app(SmallCluster().service, Gate(None, Reviews(server.kube))).test_client()
-        for path in ("/", "/page/cluster", "/page/jobs/ns:p"):
+        for path in ("/", "/page/cluster", "/page/jobs/ns:p", "/v1/inspect/jobs", "/nothing"):
             unknown = client.get(path, headers={"Accept": BROWSER})
             assert (unknown.status_code, unknown.mimetype) == (401, "text/html")
             assert "WWW-Authenticate" in unknown.headers

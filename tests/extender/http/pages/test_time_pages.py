@@ -11,7 +11,7 @@ from flask.testing import FlaskClient
 from hived_extender.api.past import History, MetricName, Series
 from hived_extender.api.waiting import CauseName
 from hived_extender.http.app import create_app
-from hived_extender.http.pages.site import POLICY
+from hived_extender.http.browsers import POLICY
 from hived_extender.http.pages.time_pages import (
     CAUSES,
     KIND_OF,
