@@ -2,16 +2,18 @@
 
 import getpass
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from typing import get_args, get_type_hints
 
 import click
+import msgspec
 
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import as_json
+from hived_cli.helpers.connecting import asks_api_server, held_records
 from hived_cli.helpers.lazy import CommandGroup
 from hived_cli.helpers.listing import form, lists, ordered_json, selector_option
 from hived_cli.helpers.names import (
@@ -56,6 +58,7 @@ from hived_extender.api.pictures import BAD, FREE, RESERVED, cell_picture, legen
 from hived_extender.api.queues import QueuedJob, QueuedJobs, QueueReport
 from hived_extender.api.waiting import MASKED, FreeCells, Job, Jobs, NodeView
 from hived_extender.jobs.progress import read_duration
+from hived_extender.kube.client import KubeClient
 
 ALIASES = {
     "job": "jobs",
@@ -418,12 +421,14 @@ SINCE = "1d"
 @click.option(
     "--since", default="", metavar="TIME", help="With --ended: within this time, such as 6h or 7d.  [default: 1d]"
 )
+@asks_api_server
 @watches
 @lists
 @output_option
 def jobs(
     *,
     inspector: Inspector,
+    connect: Callable[..., KubeClient | None],
     show: Show,
     name: str | None,
     is_waiting: bool,
@@ -438,7 +443,8 @@ def jobs(
     """Show jobs: why waiting ones do not start, and when they do.
 
     Waiting jobs come first, in the order in which they are served; then those that wait in queues, without pods, as
-    `hived get queue` has them. A job is a job object with all of its pods, a gang, an affinity group or a single pod,
+    `hived get queue` has them. Jobs that are suspended in the record of `hived submit` are read from the API server, if
+    you may list its ConfigMaps. A job is a job object with all of its pods, a gang, an affinity group or a single pod,
     by the name that `hived why` takes; with NAME those that it means.
 
     PODS counts the pods of a job that has several, as in `40 of 50 done, 6 run, 4 wait`. Those to come are not created
@@ -477,9 +483,24 @@ def jobs(
     is_limited = name is not None or is_mine or any(states) or any(wanted.values())
     is_known = name is None
 
+    def is_wanted(job: Job) -> bool:
+        """Return whether the options choose a job without pods; the service chooses among all others."""
+        users = {wanted["user"], getpass.getuser() if is_mine else ""} - {""}
+        return (
+            not (wanted["node"] or wanted["selector"])
+            and wanted["vc"] in ("", job.vc)
+            and (not users or job.user in users)
+            and (job.state in states or not any(states))
+        )
+
     def fetch() -> tuple[bytes, list[Job]]:
         told = inspector.fetch(path)
         found = inspector.decode(path, Jobs, told).items
+        held = [] if is_ended else [job for job in held_records(connect, wanted["namespace"]) if is_wanted(job)]
+        if held:
+            first = sum(job.state in WAITING_STATES for job in found)
+            found = [*found[:first], *held, *found[first:]]
+            told = msgspec.json.encode(Jobs(items=found))
         if name is not None:
             found = matching([job for job in found if job.name != MASKED], name, wanted["namespace"])
         return told, found

@@ -12,7 +12,7 @@ from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.names import complete_held, complete_placed, complete_unheld, find_jobs, one_of, submitted_as
 from hived_config.reader import printable
 from hived_extender.api.inspection import Inspector, NoAnswerError
-from hived_extender.api.names import without_kind
+from hived_extender.api.names import is_full, without_kind
 from hived_extender.api.queues import QueueAction, QueueArgs
 from hived_extender.kube.client import KubeClient, KubeError
 
@@ -111,14 +111,15 @@ def _connected(connect: Callable[[], KubeClient], reason: UserError) -> KubeClie
 
 def _change_alone(inspector: Inspector, kube: KubeClient, name: str, namespace: str, action: QueueAction) -> Changed:
     """Hold or release a job that no queue has. Raises UserError."""
-    from hived_jobs.records import find_record  # noqa: PLC0415  # most jobs are in queues
+    from hived_jobs.records import find_named  # noqa: PLC0415  # most jobs are in queues
     from hived_jobs.suspension import resume, resume_record, suspend, suspend_record  # noqa: PLC0415  # as above
 
     try:
-        record = find_record(kube, *submitted_as(name, namespace))
-        if record is not None:
+        kind, _, where = name.partition("/") if is_full(name) else ("", "", name)
+        record = find_named(kube, *submitted_as(where, namespace))
+        if record is not None and kind in ("", record.kind):
             told = (suspend_record if action == "hold" else resume_record)(kube, record)
-            return Changed(f"{record.kind}/{record.namespace}/{record.name}", action, told)
+            return Changed(f"{record.kind}/{record.namespace}/{record.full_name}", action, told)
         job = one_of(find_jobs(inspector, name, namespace), name)
         told = (suspend if action == "hold" else resume)(kube, job)
     except KubeError as error:

@@ -1,6 +1,6 @@
 """`hived why`: why a job does not start, what would help, and when it starts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import NoReturn
@@ -10,13 +10,16 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import NEVER, RUNS, WAITS, as_json, output_option
+from hived_cli.helpers.connecting import asks_api_server, held_records
 from hived_cli.helpers.names import complete_jobs, find_waiting, find_why
 from hived_cli.helpers.waits import draw_trial, draw_why, has_ended, queued
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_config.reader import printable
 from hived_extender.api.inspection import Inspector
+from hived_extender.api.names import matching
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import Job, Why
+from hived_extender.kube.client import KubeClient
 
 WITHOUT_PODS = ("Waiting", "Held", "Refused")
 """States of jobs that wait in a queue, and have no pods."""
@@ -32,9 +35,18 @@ WITHOUT_PODS = ("Waiting", "Held", "Refused")
 )  # fmt: skip
 @output_option
 @click.option("--json", "is_json", is_flag=True, help="The same as -o json.")
+@asks_api_server
 @watches
 def command(
-    *, inspector: Inspector, show: Show, name: str, namespace: str, changes: tuple[str, ...], output: str, is_json: bool
+    *,
+    inspector: Inspector,
+    connect: Callable[..., KubeClient | None],
+    show: Show,
+    name: str,
+    namespace: str,
+    changes: tuple[str, ...],
+    output: str,
+    is_json: bool,
 ) -> None:
     """Say why a job does not start, who has its cells, what would help, and when it starts.
 
@@ -69,7 +81,16 @@ def command(
             _try(inspector, Job(name=waiting.name, state="Waiting"), changes, is_json=is_json)
         show(lambda: _told(inspector, waiting.name, is_json=is_json))
         return
-    known, found = _find(inspector, name, namespace, waiting)
+    try:
+        known, found = _find(inspector, name, namespace, waiting)
+        held = _held(connect, name, namespace) if has_ended(found.job) else None
+    except UserError as error:
+        held = _held(connect, name, namespace) if error.code == HTTPStatus.NOT_FOUND else None
+        if held is None:
+            raise
+    if held is not None:
+        click.echo(as_json(held) if is_json else draw_why(held, datetime.now(UTC)))
+        return
     if changes:
         is_part = known in found.job.pods
         _try(inspector, replace(found.job, name=known if is_part else found.job.name), changes, is_json=is_json)
@@ -87,6 +108,12 @@ def command(
         return as_json(why) if is_json else draw_why(why, datetime.now(UTC), queued(job) if job is not None else "")
 
     show(answer)
+
+
+def _held(connect: Callable[..., KubeClient | None], name: str, namespace: str) -> Why | None:
+    """Return the job of this name that is suspended in its record; None if there is none."""
+    found = matching(held_records(connect, namespace), name, namespace)
+    return Why(job=found[0], when=found[0].when) if found else None
 
 
 def _find(inspector: Inspector, name: str, namespace: str, queued_job: QueuedJob | None) -> tuple[str, Why]:

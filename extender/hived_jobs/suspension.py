@@ -4,10 +4,12 @@ By the API server alone, with the rights of who asks (rule 34.3).
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
+from urllib.parse import quote
 
 from hived.values.errors import UserError
 from hived_extender.api.names import is_full
-from hived_extender.api.waiting import Job
+from hived_extender.api.waiting import Job, When
 from hived_extender.jobs import starts
 from hived_extender.jobs.job import JobState as ObjectState
 from hived_extender.jobs.kinds import gangs, gates, marks, table
@@ -16,7 +18,7 @@ from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_jobs.creation import delete_pods, resume_job
 from hived_jobs.policies import Phase
-from hived_jobs.records import JobPod, JobState, Record, as_seen, belongs, find_record
+from hived_jobs.records import KIND, JobPod, JobState, Record, as_seen, belongs, find_record, parse_record
 from hived_jobs.submission import JOB
 
 SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "LeaderWorkerSet")
@@ -64,6 +66,38 @@ def suspend_record(kube: KubeClient, record: Record) -> str:
     going = [as_seen(pod) for pod in listed]
     delete_pods(kube, record, [pod for pod in going if not pod.is_finished])
     return f"held: {_pods(len(going))} deleted, and hived release makes them anew"
+
+
+def held_records(kube: KubeClient, namespace: str = "") -> list[Job]:
+    """Return the jobs that `hived submit` has made and that are suspended in their records, by name; no pods are there.
+
+    They are of a namespace, or of all for "". Raises KubeError.
+    """
+    path = f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps" if namespace else "/api/v1/configmaps"
+    found = []
+    for each in kube.list_objects(path, dict, label_selector=KIND).items:
+        with suppress(UserError):  # somebody has edited it
+            record = parse_record(each)
+            if record.state.phase is Phase.SUSPENDED:
+                found.append(_row(record))
+    return sorted(found, key=lambda job: job.name)
+
+
+def _row(record: Record) -> Job:
+    """Return a job that is suspended in its record as lists have it."""
+    why = f": {record.state.reason}" if record.state.reason else ""
+    sentence = f"it is suspended in its record{why}; hived release {record.full_name} starts it"
+    return Job(
+        name=f"{record.kind}/{record.namespace}/{record.full_name}",
+        state="Held",
+        namespace=record.namespace,
+        user=record.wishes.user,
+        vc=record.wishes.virtual_cluster or "",
+        priority=record.wishes.priority or 0,
+        cause="order",
+        sentence=sentence,
+        when=When(kind="unknown", because="it is held"),
+    )
 
 
 def _pods_of(kube: KubeClient, record: Record) -> list[JobPod]:

@@ -166,7 +166,16 @@ def test_what_hived_submit_has_made_is_held_by_its_record(cluster: Cluster) -> N
         "Job/default/sent: held: 2 pods deleted, and hived release makes them anew\n"
     )
     expect_soon(lambda: not cluster.pods("sent-"))
-    assert cluster.run("release", "sent").output == "Job/default/sent: released: 2 pods created\n"
+    listed = cluster.run("get", "jobs", "sent", "-o", "wide").output
+    assert "Held" in listed
+    assert "unknown: it is held" in listed
+    told = "it is suspended in its record: held by hived hold; hived release sent starts it"
+    assert told in listed
+    expect_soon(lambda: told in cluster.run("why", "sent").output)
+    assert "Held" in cluster.run("get", "jobs", "--state", "held").output
+    for others in (["--vc", "default", "--state", "running"], ["--user", "nobody"], ["--node", "n0"], ["other"]):
+        assert "sent" not in cluster.run("get", "jobs", *others).stdout
+    assert cluster.run("release", "Job/default/sent").output == "Job/default/sent: released: 2 pods created\n"
 
 
 def test_a_job_of_volcano_is_held_and_released_by_commands(cluster: Cluster) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,11 @@ from hived.values.errors import UserError
 from hived_cli.helpers.answers import with_options
 from hived_extender.api import inspection
 from hived_extender.api.inspection import Credentials, Inspector
+from hived_extender.api.waiting import Job
 from hived_extender.kube.client import KubeClient, KubeError
+
+RECORDS_S = 2.0
+"""So long a list waits for the records of held jobs."""
 
 _OPTIONS = (
     click.option(
@@ -41,6 +46,20 @@ def asks_api_server(function: Callable[..., None]) -> Callable[..., None]:
         function(connect=connect, **options)
 
     return with_options(ask, _OPTIONS)
+
+
+def held_records(connect: Callable[..., KubeClient | None], namespace: str = "") -> list[Job]:
+    """Return the jobs that are suspended in their records, which the service does not read.
+
+    Empty if there is no API server, it does not answer in time, or the caller may not read these.
+    """
+    if (kube := connect(may_fail=True)) is None:
+        return []
+    from hived_jobs.suspension import held_records as found_in  # noqa: PLC0415  # most commands need it not
+
+    with suppress(KubeError):
+        return found_in(kube.with_timeout(RECORDS_S), namespace)
+    return []
 
 
 def _connect(api_server: str, kubeconfig: str, may_fail: bool) -> KubeClient | None:
