@@ -42,6 +42,18 @@ def test_a_gang_that_is_larger_than_all_nodes_does_not_start_and_keeps_nobody_fr
         assert set(played.running_pods()) == {"small-0", "small-1"}
 
 
+def test_a_gang_that_finds_no_nodes_is_listed_as_waiting_with_the_reason(tmp_path: Path) -> None:
+    with played_on(tmp_path, CONFIG) as played:
+        played.create(*volcano("large", 6, 2))
+        expect_soon(lambda: is_told(played, "large-5", "kube-scheduler has found no node yet for"))
+        rows = expect_soon(
+            lambda: [job for job in played.inspector.jobs() if "no node yet for" in job.sentence], every_s=0.5
+        )
+        assert [(job.name, job.state, job.cause, job.counts.waiting) for job in rows] == [
+            ("podgroup/default/large", "Waiting", "kubernetes", 6)
+        ]
+
+
 def is_told(played: Played, name: str, text: str) -> bool:
     """Has a pod an event with this text?"""
     found = played.kube.get("/api/v1/namespaces/default/events")["items"]

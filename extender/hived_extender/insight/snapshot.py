@@ -373,7 +373,7 @@ class _Pods(msgspec.Struct):
             one = _RunningPod(record, cache.nodes.labels_of(record), gone_s, grace_s)
             self.running.setdefault(record.request.spec.group.name, []).append(one)
         if record.state.is_placed and not record.is_in_core:
-            self.cleared.append(_cleared(record, cache.nodes))
+            self.cleared.append(_cleared(record, cache.nodes, machine.starts.refusal_for_now(record)))
         return looks
 
     def _note_waiting(self, record: PodRecord, machine: Machine) -> int:
@@ -533,9 +533,11 @@ def _view(record: PodRecord) -> PodView:
     )
 
 
-def _cleared(record: PodRecord, nodes: ClusterNodes) -> ClearedPod:
+def _cleared(record: PodRecord, nodes: ClusterNodes, refusal: str) -> ClearedPod:
+    """A pod without cells; `refusal` is why its gang does not start although it could, "" if it does."""
+    view = _view(record)
     return ClearedPod(
-        _view(record),
+        replace(view, state="Waiting") if refusal else view,
         record.job,
         record.namespace,
         *record.claim,
@@ -544,6 +546,7 @@ def _cleared(record: PodRecord, nodes: ClusterNodes) -> ClearedPod:
         record.user,
         nodes.labels_of(record),
         record.whole,
+        refusal,
     )
 
 

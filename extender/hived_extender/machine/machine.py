@@ -98,8 +98,8 @@ class Queueing(Protocol):
 class Machine:
     """Routes each stimulus to its part and returns the answer with all effects.
 
-    `cache`, `verbs` and `announcements` may be read between two stimuli; `term` counts this replica's terms, and
-    `began` says how the last one began.
+    `cache`, `verbs`, `starts` and `announcements` may be read between two stimuli; `term` counts this replica's terms,
+    and `began` says how the last one began.
     """
 
     def __init__(
@@ -132,6 +132,7 @@ class Machine:
         )
         self._acceptance = acceptance.Acceptance(cache, outbox, self.announcements, self._retries, self._wakes)
         self._acceptance.emptied.is_clearing = self.preemptions.is_clearing
+        self.starts = self._acceptance.starts
         cache.nodes.keep_shares(self.preemptions.policy.keeps_shares)
         self._acceptance.force_bind_threshold = verb_settings.force_bind_threshold
         self.moves = moves.Moves(cache, outbox, self.announcements, self.preemptions.own_grace)
