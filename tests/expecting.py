@@ -17,3 +17,12 @@ def expect_soon(look: Callable[[], T], within_s: float = PATIENCE_S, every_s: fl
         assert time.monotonic() < until, f"still {found!r} after {within_s:g} s"
         time.sleep(every_s)
     return found
+
+
+def expect_equal(look: Callable[[], T], wanted: T, what: str, within_s: float = PATIENCE_S, every_s: float = 0.01) -> T:
+    """Assert that `look` comes to return what is wanted; `what` names it in the message."""
+    until = time.monotonic() + within_s
+    while (found := look()) != wanted and time.monotonic() < until:
+        time.sleep(every_s)
+    assert found == wanted, f"{what}: {found!r} after {within_s:g} s, expected {wanted!r}"
+    return found

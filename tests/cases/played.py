@@ -97,6 +97,10 @@ class Played:
             if one.get("status", {}).get("phase") == "Running" and "deletionTimestamp" not in one["metadata"]
         }
 
+    def uids(self) -> set[str]:
+        """The uids of all pods."""
+        return {one["metadata"]["uid"] for one in self.pods().values()}
+
     def expect_running(self, *names: str) -> None:
         """All of these pods run soon."""
         expect_soon(lambda: set(names) <= set(self.running_pods()))

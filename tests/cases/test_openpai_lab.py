@@ -14,7 +14,7 @@ from hived_cli import main
 from hived_jobs.records import read_named
 from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.cases.played import PATHS, Played, played_on
-from tests.expecting import expect_soon
+from tests.expecting import expect_equal, expect_soon
 from tests.extender.http.pages.test_submit_page import token_in, yaml_in
 
 pytestmark = pytest.mark.sample(4)
@@ -112,7 +112,7 @@ class Lab:
 
     def expect(self, **nodes: list[str]) -> None:
         """Jobs, `USER~NAME` by keyword, run there soon, all at the same moment."""
-        expect_soon(lambda: {name: self.nodes_of(name) for name in nodes} == nodes)
+        expect_equal(lambda: {name: self.nodes_of(name) for name in nodes}, nodes, "the nodes of these jobs")
 
     def end(self, full_name: str, count: int = 1) -> None:
         """So many running pods of a job end well."""
@@ -222,11 +222,12 @@ def test_priority_a_preempted_job_comes_back_and_both_end(lab: Lab) -> None:
     lab.expect(**{test: [DAN]})
     lab.submitted("job-config-2")
     lab.expect(**{test: [""], prod: [DAN]})
-    expect_soon(lambda: lab.phase(test) == "Pending")  # its pod waits again, and its record goes on
+    expect_equal(lambda: lab.phase(test), "Pending", "the record of the preempted job, whose pod waits again")
     lab.end(prod)
     lab.expect(**{test: [DAN]})
     lab.end(test)
-    expect_soon(lambda: [lab.phase(test), lab.phase(prod)] == ["Completed"] * 2)
+    expect_equal(lambda: [lab.phase(test), lab.phase(prod)], ["Completed"] * 2, "both jobs at the end")
+    assert lab.played.running_pods() == {}, "no job has cells after its end"
 
 
 def test_an_opportunistic_job_leaves_as_soon_as_the_owner_comes_and_comes_back(lab: Lab) -> None:
@@ -252,9 +253,9 @@ def test_a_gang_waits_as_a_whole_and_one_success_completes_it(one_vc: Lab) -> No
     one_vc.end(first)
     one_vc.expect(**{gang: [CAROL, DAN]})
     one_vc.end(gang)
-    expect_soon(lambda: one_vc.phase(gang) == "Completed")
-    expect_soon(lambda: one_vc.nodes_of(gang) == [""])  # the one that has ended is all that is left
-    expect_soon(lambda: one_vc.ended_state(gang) == "Completed")
+    expect_equal(lambda: one_vc.phase(gang), "Completed", "the record after one success")
+    expect_equal(lambda: one_vc.nodes_of(gang), [""], "the pods that are left: the one that has ended")
+    expect_equal(lambda: one_vc.ended_state(gang), "Completed", "the state among ended jobs")
 
 
 def test_an_incremental_job_starts_one_by_one(one_vc: Lab) -> None:
@@ -262,19 +263,19 @@ def test_an_incremental_job_starts_one_by_one(one_vc: Lab) -> None:
     one_vc.submitted("job-config-5")
     expect_soon(lambda: any(one_vc.nodes_of(first)))
     one_vc.submitted("job-config-7")
-    expect_soon(lambda: sum(map(bool, one_vc.nodes_of(one_by_one))) == 1)
+    expect_equal(lambda: sum(map(bool, one_vc.nodes_of(one_by_one))), 1, "running pods beside the other job")
 
     def rows() -> list[tuple[str, str, int, int]]:
         """The one job that its name means: its user, its state, and how many of its pods run and wait."""
         listed = json.loads(one_vc.ask("get", "jobs", one_by_one, "-o", "json").stdout)["items"]
         return [(one["user"], one["state"], one["counts"]["running"], one["counts"]["waiting"]) for one in listed]
 
-    expect_soon(lambda: rows() == [("alice", "Waiting", 1, 1)], every_s=0.2)
+    expect_equal(rows, [("alice", "Waiting", 1, 1)], "the rows of its name", every_s=0.2)
     assert one_vc.ask("why", one_by_one).exit_code == 0
     one_vc.end(first)
     one_vc.expect(**{one_by_one: [CAROL, DAN]})
     assert "with 2 pods and its record" in one_vc.call("delete", one_by_one, "--yes").output
-    expect_soon(lambda: one_vc.nodes_of(one_by_one) == [])
+    expect_equal(lambda: one_vc.nodes_of(one_by_one), [], "pods of a deleted job")
 
 
 def test_more_than_there_is_runs_in_part_and_never_as_a_gang(one_vc: Lab) -> None:
@@ -302,16 +303,11 @@ def test_a_push_that_takes_a_place_away_wants_more_than_the_id(lab: Lab) -> None
 def test_a_deleted_pod_of_a_gang_has_all_of_it_start_again(one_vc: Lab) -> None:
     one_vc.submitted("job-config-6")
     one_vc.expect(**{"alice~job-config-6": [CAROL, DAN]})
-    before = {name: one["metadata"]["uid"] for name, one in one_vc.played.pods().items()}
+    before = one_vc.played.uids()
     one_vc.played.delete("job-config-6-train-0")
-    expect_soon(
-        lambda: (
-            (now := {name: one["metadata"]["uid"] for name, one in one_vc.played.pods().items()}).keys()
-            == before.keys()
-            and not set(now.values()) & set(before.values())
-        )
-    )
+    expect_soon(lambda: not before & one_vc.played.uids())
     one_vc.expect(**{"alice~job-config-6": [CAROL, DAN]})
+    assert len(one_vc.played.uids()) == 2, "each pod is replaced once"
 
 
 def test_the_id_in_openpais_file_is_that_of_the_cluster_from_the_start(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from hived_cli import main
 from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.cases.played import QUEUES, Played, nodes_config, played_on, pod
-from tests.expecting import expect_soon
+from tests.expecting import expect_equal, expect_soon
 from tests.places import SHARED
 
 pytestmark = pytest.mark.sample(4)
@@ -73,11 +73,6 @@ def conditions(played: Played, path: str, name: str) -> dict[str, dict[str, Any]
     return {one["type"]: one for one in items(played, path)[name].get("status", {}).get("conditions", ())}
 
 
-def uids(played: Played) -> set[str]:
-    """The uids of all pods."""
-    return {one["metadata"]["uid"] for one in played.pods().values()}
-
-
 def cordon(played: Played, node: str, is_closed: bool) -> None:
     """Close a node for new pods, or open it, and wait until hived knows."""
     played.patch_node(node, {"spec": {"unschedulable": is_closed}})
@@ -122,7 +117,7 @@ def test_a_tree_whose_root_has_another_min_than_max_is_in_force(queued: Played) 
     assert "min cpu is 9999 and max 999900: the max counts for both" in said["MisspeltQuotaTree"]
     queues = "/apis/scheduling.x-k8s.io/v1alpha1/namespaces/kube-queue/queues"
     expected = ["root", "root-child-2"]
-    expect_soon(lambda: sorted(name.rpartition("-")[0] for name in items(queued, queues)) == expected)
+    expect_equal(lambda: sorted(name.rpartition("-")[0] for name in items(queued, queues)), expected, "Queue objects")
 
 
 def test_one_job_at_a_time_leaves_the_queue(queued: Played) -> None:
@@ -138,13 +133,17 @@ def test_one_job_at_a_time_leaves_the_queue(queued: Played) -> None:
 
 def test_a_job_says_how_far_it_is(tmp_path: Path) -> None:
     with played_on(tmp_path, QUEUED, has_webhook=True) as played:
+
+        def expect_states(first: str, **second: str) -> None:
+            expect_equal(lambda: shown(played, PYTORCH_JOBS), {"first": first, **second}, "the states of the jobs")
+
         played.create(printed("pytorch-test", ("pytorch-test", "first")))
-        expect_soon(lambda: shown(played, PYTORCH_JOBS) == {"first": "Running"})
+        expect_states("Running")
         played.create(printed("pytorch-test", ("pytorch-test", "second")))
-        expect_soon(lambda: shown(played, PYTORCH_JOBS) == {"first": "Running", "second": "Suspended"})
+        expect_states("Running", second="Suspended")
         for name in ("first-master-0", "first-worker-0", "first-worker-1"):
             played.kube.patch(f"{PODS}/{name}", {"metadata": {"annotations": {RUN_SECONDS: "0"}}})
-        expect_soon(lambda: shown(played, PYTORCH_JOBS) == {"first": "Succeeded", "second": "Running"})
+        expect_states("Succeeded", second="Running")
 
 
 def test_a_job_without_room_is_created(tmp_path: Path) -> None:
@@ -220,6 +219,7 @@ def test_a_match_policy_says_whether_a_pod_that_is_replaced_starts(tmp_path: Pat
             played.expect_running("b")
         else:
             expect_soon(lambda: "by match policy only-waiting" in events(played, "b").get("Waiting", ""))
+        assert ("b" in played.running_pods()) is starts, f"{policy} says whether a pod that is replaced starts"
 
 
 # ---- a gang by labels (ACK)
@@ -283,8 +283,8 @@ def test_without_its_labels_a_job_is_a_gang_unless_its_minimum_is_one(tmp_path: 
             expect_soon(lambda: rejected in events(played, "tf-smoke-gpu-ps-0").get("FailedScheduling", ""))
             assert played.running_pods() == {}
         else:
-            two = {f"tf-smoke-gpu-{name}" for name in ("ps-0", "worker-0", "worker-1")}
-            expect_soon(lambda: set(played.running_pods()) == two)
+            three = {f"tf-smoke-gpu-{name}" for name in ("ps-0", "worker-0", "worker-1")}
+            expect_equal(lambda: set(played.running_pods()), three, "the pods that have room, one by one")
 
 
 # ---- Jobs of Volcano
@@ -299,8 +299,8 @@ def test_a_job_of_volcano_runs_until_a_policy_completes_it(tmp_path: Path, name:
         for pod_name in played.running_pods():
             if pod_name.startswith(ender):
                 played.kube.patch(f"{PODS}/{pod_name}", {"metadata": {"annotations": {RUN_SECONDS: "0"}}})
-        expect_soon(lambda: shown(played, VOLCANO_JOBS) == {name: "Completed"})
-        expect_soon(lambda: played.running_pods() == {})
+        expect_equal(lambda: shown(played, VOLCANO_JOBS), {name: "Completed"}, "the job after its policy")
+        expect_equal(played.running_pods, {}, "pods of a completed job")
 
 
 def test_a_job_of_volcano_has_the_podgroup_that_the_page_shows(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_an_evicted_pod_restarts_the_job(tmp_path: Path) -> None:
         expect_soon(lambda: len(played.running_pods()) == 4)
         before = {one["metadata"]["uid"] for one in played.pods().values()}
         played.delete("lm-mpi-job-mpiworker-1")
-        expect_soon(lambda: len(played.running_pods()) == 4 and not before & uids(played))
+        expect_soon(lambda: len(played.running_pods()) == 4 and not before & played.uids())
         assert items(played, VOLCANO_JOBS)["lm-mpi-job"]["status"]["retryCount"] == 1
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hived_extender.kube.client import KubeClient
 from hived_lab.embedded.nodes import EXIT_CODE, RUN_SECONDS, STOP_SECONDS
-from tests.expecting import expect_soon
+from tests.expecting import expect_equal
 
 NODE = "n1"
 PODS = "/api/v1/namespaces/{}/pods"
@@ -625,7 +625,7 @@ class _Player:
     def play(self, step: Step) -> None:
         match step:
             case See():
-                self._await(step)
+                expect_equal(self._look, _sorted(step), "the job and its pods", every_s=0.1)
             case Ends():
                 notes = {EXIT_CODE: str(step.code), RUN_SECONDS: "0"}
                 for name in self._chosen(step.count, step.indexes):
@@ -642,16 +642,11 @@ class _Player:
             case Gone():
                 if step.is_deleted:
                     self._kube.delete(f"{self.jobs}/one", with_dependents=True)
-                expect_soon(lambda: not self._pods() and not self._kube.get(self.jobs)["items"])
+                left = "the job and pods that are left"
+                expect_equal(lambda: [*self._kube.get(self.jobs)["items"], *self._pods()], [], left)
             case Shape():
                 (pod,) = self._pods()
                 assert _shape(pod) == step, _shape(pod)
-
-    def _await(self, wanted: See) -> None:
-        try:
-            expect_soon(lambda: self._look() == _sorted(wanted), every_s=0.1)
-        except AssertionError:
-            assert self._look() == _sorted(wanted), f"{self._look()} is seen, expected {_sorted(wanted)}"
 
     def _look(self) -> See:
         status = self._kube.get(f"{self.jobs}/one").get("status", {})
