@@ -213,7 +213,7 @@ def test_waits_starts_losses_and_free_cells_are_shown() -> None:
 def test_an_alert_says_what_is_wrong_and_is_on_the_page(rule: Json) -> None:
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
-    assert set(rule["annotations"]) == {"summary", "runbook"}
+    assert set(rule["annotations"]) == {"summary", "runbook_url"}
     assert re.fullmatch(r"[1-9]\d*[mh]", rule.get("for", "1m"))
     assert f"| `{rule['alert']}` | {rule['labels']['severity']} | " in Page("docs/install.md").text
-    assert f"]({rule['annotations']['runbook'].removeprefix('docs/')}" in Page("docs/install.md").text
+    assert f"]({rule['annotations']['runbook_url'].removeprefix('docs/')}" in Page("docs/install.md").text
