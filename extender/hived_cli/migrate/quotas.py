@@ -105,10 +105,9 @@ def _refuse_circles(objects: KueueObjects) -> None:
 
 
 class QuotasOfQueues(msgspec.Struct, frozen=True):
-    """The object, the quota of each ClusterQueue, and what jobs of each LocalQueue say."""
+    """The object, and the labels that jobs of each LocalQueue need."""
 
     tree: Tree
-    leaf_of: Mapping[str, str]
     local_queues: tuple[LocalQueueUse, ...]
 
 
@@ -131,7 +130,7 @@ def quotas(objects: KueueObjects) -> QuotasOfQueues:
         objects.remark(queue, "spec.queueingStrategy", f"most have {chosen}: write {own} into {where}")
     _remark_uncovered(objects, tree)
     local_queues = tuple(_use(queue, leaves, namespaces, shared) for queue in objects.of("LocalQueue"))
-    return QuotasOfQueues(tree, leaves, local_queues)
+    return QuotasOfQueues(tree, local_queues)
 
 
 def _use(

@@ -95,11 +95,6 @@ def page_queue_path(queue: str) -> str:
     return f"{PAGE_QUEUES_PATH}/{_quoted(queue, safe='/')}"
 
 
-def page_queued_path(job: str) -> str:
-    """The path of the page of a job in its queue; its name has slashes."""
-    return f"{PAGE_QUEUED_PATH}/{_quoted(job, safe='/')}"
-
-
 def page_node_path(node: str) -> str:
     """The path of the page of a node."""
     return f"{PAGE_NODES_PATH}/{_quoted(node, safe='/')}"

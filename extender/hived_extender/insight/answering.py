@@ -453,7 +453,7 @@ class Answering:
         def judge() -> Certificate:
             with view.snapshot.lock:
                 found = view.judge.certificate(entry)
-            return _with_unblocks(view.snapshot, entry, found, known=self._tried(view))
+            return _with_unblocks(view.snapshot, entry, found, known=self._outcomes_of(view))
 
         return self._judged.get((view.snapshot.version, entry.name, entry.priority), self._in_turn(judge))
 
@@ -494,7 +494,7 @@ class Answering:
         return self._ifs.get(
             question,
             self._in_turn(
-                lambda: try_changes(view.snapshot, entry, read, self._judge, before, mates, self._tried(view))
+                lambda: try_changes(view.snapshot, entry, read, self._judge, before, mates, self._outcomes_of(view))
             ),
         )
 
@@ -525,7 +525,7 @@ class Answering:
         view = self.view()
         return self._free.get(view.snapshot.version, self._in_turn(lambda: _free_cells(view)))
 
-    def _tried(self, view: View) -> Outcomes:
+    def _outcomes_of(self, view: View) -> Outcomes:
         """The outcomes of changes that were tried on the same snapshot: what helps is the same in a trial of it."""
         snapshot, known = self._outcomes
         if snapshot is not view.snapshot:
@@ -585,7 +585,7 @@ class Answering:
             when = None if listed.waiting else listed.job.when
             return Why(job=listed.job, certificate=None if listed.waiting else listed.certificate, when=when)
         with self._turn:
-            found = _with_unblocks(view.snapshot, entry, view.certificates[entry.name], mates, self._tried(view))
+            found = _with_unblocks(view.snapshot, entry, view.certificates[entry.name], mates, self._outcomes_of(view))
         when = self._soon(view.snapshot, entry, found)
         if when is None and self._forecaster is not None:
             when = self._forecast_one(self._forecaster, view.snapshot, entry)

@@ -107,7 +107,7 @@ class Core:
         self._followers: list[dict[str, None]] = []
         self.now_s: float | None = None
         self.before_victims: Callable[[], None] = lambda: None
-        self._tried: dict[PodSpec, Bind | Wait] = {}  # by what was asked for since the last change
+        self._answers: dict[PodSpec, Bind | Wait] = {}  # by what was asked for since the last change
         self._recorder = recorder
         self._on_room = on_room
         self._on_lazy = on_lazy
@@ -229,17 +229,17 @@ class Core:
         if spec.group.name in self.state.groups:
             return self.decide(request, Phase.FILTERING, everywhere, commit=False)
         wanted = spec.of_group("")
-        known = self._tried.get(wanted)
+        known = self._answers.get(wanted)
         if known is not None:
             return known
         decision = self.decide(request, Phase.FILTERING, everywhere, commit=False)
         if not isinstance(decision, Preempt):
-            self._tried[wanted] = decision
+            self._answers[wanted] = decision
         return decision
 
     def forget_answers(self) -> None:
         """Clear the table of `try_waiting` although nothing has changed."""
-        self._tried.clear()
+        self._answers.clear()
 
     def split(self, group: str, pods: Sequence[PodRequest], slots: Sequence[Sequence[int]] = ()) -> None:
         """Split the pods of an allocated group into own groups: `pods[i]` gets slot i, or `slots[i]`."""
@@ -376,7 +376,7 @@ class Core:
         self.last_event = None
         self.change_count += 1
         self.version += 1
-        self._tried.clear()
+        self._answers.clear()
         if isinstance(self._recorder, Recorder) and isinstance(successor._recorder, Draft):
             self._recorder.take_over(successor._recorder)
 
@@ -398,7 +398,7 @@ class Core:
     def _apply(self, event: Event) -> Decision:
         self.last_event = event
         if not (isinstance(event, ScheduleRequested) and event.phase is Phase.FILTERING):
-            self._tried.clear()
+            self._answers.clear()
             self.change_count += 1
             self.version += 1
         decision = handle(self.state, event)

@@ -370,12 +370,6 @@ class PodRecord:
         return self.state is PodState.CLEARED
 
     @property
-    def needs_no_cells(self) -> bool:
-        """True if the pod is ours for its gang alone, and asks for no device."""
-        ask = self.translation.ask
-        return ask is not None and not ask.leaf_cell_count
-
-    @property
     def is_of_dialect(self) -> bool:
         """False if the pod has hived's own annotation, which wins over others."""
         return self.translation.digest is not None
