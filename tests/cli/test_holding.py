@@ -21,52 +21,43 @@ physicalCluster:
   physicalCells: [{cellType: NODE, cellAddress: n0}, {cellType: NODE, cellAddress: n1}]
 virtualClusters: {default: {virtualCells: [{cellType: NODE, cellNumber: 2}]}}
 """
-LATER = """
-apiVersion: v1
-kind: Pod
-metadata: {name: later}
-spec: {containers: [{name: m, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: plain-later}
-spec: {containers: [{name: m, image: x, resources: {limits: {cpu: 1}}}]}
-"""
-SOON = """
-apiVersion: v1
-kind: Pod
-metadata: {name: soon-pod}
-spec: {containers: [{name: m, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}
----
+
+
+def containers(limits: str = "nvidia.com/gpu: 1") -> str:
+    """The field of a pod's spec with one container, which has these limits."""
+    return f"containers: [{{name: m, image: x, resources: {{limits: {{{limits}}}}}}}]"
+
+
+def pod_text(name: str, limits: str = "nvidia.com/gpu: 1") -> str:
+    """A plain pod."""
+    return f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}}}\nspec: {{{containers(limits)}}}\n"
+
+
+LATER = pod_text("later") + pod_text("plain-later", "cpu: 1")
+SOON = f"""{pod_text("soon-pod")}---
 apiVersion: apps/v1
 kind: Deployment
-metadata: {name: soon-web}
+metadata: {{name: soon-web}}
 spec:
-  selector: {matchLabels: {app: soon-web}}
+  selector: {{matchLabels: {{app: soon-web}}}}
   template:
-    metadata: {labels: {app: soon-web}}
-    spec: {containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}
+    metadata: {{labels: {{app: soon-web}}}}
+    spec: {{{containers()}}}
 ---
 apiVersion: batch/v1
 kind: Job
-metadata: {name: soon-job}
-spec:
-  template: {spec: {restartPolicy: Never, containers: [{name: m, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}}
+metadata: {{name: soon-job}}
+spec: {{template: {{spec: {{restartPolicy: Never, {containers()}}}}}}}
 """
-JOBS = """
-apiVersion: v1
-kind: Pod
-metadata: {name: solo}
-spec: {containers: [{name: m, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}
----
+JOBS = f"""{pod_text("solo")}---
 apiVersion: batch.volcano.sh/v1alpha1
 kind: Job
-metadata: {name: sent}
+metadata: {{name: sent}}
 spec:
   tasks:
   - name: w
     replicas: 2
-    template: {spec: {containers: [{name: main, image: x, resources: {limits: {cpu: 1}}}]}}
+    template: {{spec: {{{containers("cpu: 1")}}}}}
 """
 
 

@@ -65,6 +65,11 @@ class QueuesByHand:
         for pod in self.pods[name]:
             self.cluster.ask(pod)
 
+    def bring_pods(self, name: str) -> None:
+        """The pods of a job are made and placed."""
+        self.make_pods(name)
+        self.place_pods(name)
+
     def delete(self, name: str) -> None:
         """A job is deleted."""
         del self.jobs[name]
@@ -146,8 +151,7 @@ class QueuesByHand:
             self.create(name, 1)
         self.look()
         for name in names:
-            self.make_pods(name)
-            self.place_pods(name)
+            self.bring_pods(name)
         self.look()
 
     def order(self) -> list[str]:

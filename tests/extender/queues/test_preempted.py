@@ -156,11 +156,7 @@ def test_a_job_runs_on_while_a_pod_beyond_its_size_leaves(is_extra: bool) -> Non
 
 def test_a_job_runs_on_if_its_preemptor_is_gone_before_the_queue_looks() -> None:
     hand = QueuesByHand()
-    hand.run("train")
-    hand.create("fills", 1)
-    hand.look()
-    hand.make_pods("fills")
-    hand.place_pods("fills")
+    hand.run("train", "fills")
     assert "ns/train-0;" in str(hand.cluster.filter(hand.cluster.pod("owner", priorityClassName="high")))
     hand.cluster.drop("owner")
     hand.look()

@@ -100,15 +100,13 @@ def test_a_job_that_loses_its_cells_to_nobody_does_not_rest() -> None:
 
 def evicted_by_hand(queues: QueuesByHand, owner: str) -> None:
     """Job `lent` runs on all nodes; an owner comes, runs for a minute and ends."""
-    queues.make_pods("lent")
-    queues.place_pods("lent")
+    queues.bring_pods("lent")
     queues.look()
     queues.create(owner, 1)
     for _ in range(3):
         queues.look()
     assert queues.let_go() == [owner]
-    queues.make_pods(owner)
-    queues.place_pods(owner)
+    queues.bring_pods(owner)
     queues.now += 60
     queues.look()
     queues.delete_pods(owner)
@@ -165,8 +163,7 @@ def test_a_leader_that_ends_while_a_job_leaves_has_counted_it() -> None:
     queues = by_hand()
     queues.now = returned(queues).until_s
     queues.look()
-    queues.make_pods("lent")
-    queues.place_pods("lent")
+    queues.bring_pods("lent")
     queues.deaf.append("lent")
     queues.create("third", 1)
     for _ in range(3):

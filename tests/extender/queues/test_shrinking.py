@@ -11,8 +11,7 @@ def on_both_nodes() -> QueuesByHand:
     queues = QueuesByHand()
     queues.create("big", 2)
     queues.look()
-    queues.make_pods("big")
-    queues.place_pods("big")
+    queues.bring_pods("big")
     queues.create("small", 1)
     queues.look()
     assert queues.let_go() == ["big"]
@@ -49,8 +48,7 @@ def test_whichever_pod_has_ended_its_cells_are_the_next_jobs() -> None:
     queues.scale("big", 1)
     queues.look()
     assert queues.let_go() == ["big", "small"]
-    queues.make_pods("small")
-    queues.place_pods("small")
+    queues.bring_pods("small")
     nodes = {queues.cluster.kube.pods[pod]["spec"]["nodeName"] for pod in ("big-1", "small-0")}
     assert len(nodes) == 2
     assert "" not in nodes
@@ -61,8 +59,7 @@ def test_another_leader_knows_that_it_gave_back() -> None:
     queues.end_pod("big-1")
     queues.scale("big", 1)
     queues.look()
-    queues.make_pods("small")
-    queues.place_pods("small")
+    queues.bring_pods("small")
     queues.restart()
     queues.look()
     assert queues.let_go() == ["big", "small"]

@@ -327,6 +327,16 @@ def test_many_jobs_are_asked_about_a_few_at_a_time(objects: Objects, hand: Contr
     assert hand.are(JobState.RESUMED) == ["use"]
 
 
+def hold_use(hand: ControllerByHand) -> None:
+    """`use` waits for a moment and for two jobs that run."""
+    for name in ("load", "prep"):
+        hand.create(name)
+        hand.set(name, replace(hand.jobs[name], state=JobState.RESUMED))
+    hand.create("use")
+    hand.say("use", {AFTER: f"{PREP},afterany:Job.batch/load/uid-load", BEGIN: FAR})
+    hand.run(40)
+
+
 def notes(hand: ControllerByHand) -> list[CallJob]:
     """The calls under way that write words about starts."""
     calls = [effect for effect, _ in hand.cluster.by_hand.jobs if isinstance(effect, CallJob)]
@@ -337,12 +347,7 @@ def notes(hand: ControllerByHand) -> list[CallJob]:
 def test_a_job_that_is_released_while_its_words_are_written_starts(
     is_refused: bool, objects: Objects, hand: ControllerByHand
 ) -> None:
-    for name in ("load", "prep"):
-        hand.create(name)
-        hand.set(name, replace(hand.jobs[name], state=JobState.RESUMED))
-    hand.create("use")
-    hand.say("use", {AFTER: f"{PREP},afterany:Job.batch/load/uid-load", BEGIN: FAR})
-    hand.run(40)
+    hold_use(hand)
     hand.set("prep", replace(hand.jobs["prep"], state=JobState.SUCCEEDED))
     while not notes(hand):
         hand.step()
@@ -355,12 +360,7 @@ def test_a_job_that_is_released_while_its_words_are_written_starts(
 
 
 def test_a_release_is_not_undone_while_the_watch_is_behind(objects: Objects, hand: ControllerByHand) -> None:
-    for name in ("load", "prep"):
-        hand.create(name)
-        hand.set(name, replace(hand.jobs[name], state=JobState.RESUMED))
-    hand.create("use")
-    hand.say("use", {AFTER: f"{PREP},afterany:Job.batch/load/uid-load", BEGIN: FAR})
-    hand.run(40)
+    hold_use(hand)
     hand.is_behind = True
     hand.queues.change(JobHeld(job("use").key, False))
     hand.carry_out()

@@ -71,8 +71,7 @@ def test_jobs_that_run_keep_their_virtual_cells_in_their_own_schedule_when_anoth
     for name in ("later", "earlier"):  # another process is told of pods in the order of their names
         queues.create(name, 1)
         queues.look()
-        queues.make_pods(name)
-        queues.place_pods(name)
+        queues.bring_pods(name)
     queues.restart()
     queues.look()
     for name in ("later", "earlier"):
@@ -145,8 +144,7 @@ def test_a_job_that_was_let_go_long_ago_and_has_no_pod_is_called_back_by_another
     queues.suspend("x")
     queues.create("y", 1, priority=1)
     queues.look()
-    queues.make_pods("y")
-    queues.place_pods("y")
+    queues.bring_pods("y")
     queues.write_again("x", earlier)
     queues.now += START_S
     queues.restart()
@@ -161,8 +159,7 @@ def test_jobs_of_an_api_server_whose_clock_is_ahead_start_in_their_order(ahead_s
     queues.create("y", ahead_s=ahead_s)
     queues.look()
     assert queues.let_go() == ["x"]
-    queues.make_pods("x")
-    queues.place_pods("x")
+    queues.bring_pods("x")
     queues.look()
     queues.delete_pods("x")
     queues.end("x")
@@ -336,8 +333,7 @@ def test_opportunistic_pods_and_other_jobs_have_the_cells_of_a_job_that_rests() 
 def test_a_job_whose_pods_have_come_counts_as_in_time_again() -> None:
     queues = alone_and_late()
     assert is_let_go_after(queues, START_S)
-    queues.make_pods("x")
-    queues.place_pods("x")
+    queues.bring_pods("x")
     queues.look()
     queues.suspend("x")
     queues.look()
