@@ -139,6 +139,7 @@ class Row(msgspec.Struct):
     is_earlier : it was written by an earlier process, and has not been seen since
     made_from : the uid of its record, if `hived submit` has made its pods; it goes on after failures as well
     retries : how often it was started again after a failure
+    tried, has_failed : the pods of its present attempt that have ended, and whether one of them has failed
     """
 
     number: int
@@ -175,6 +176,8 @@ class Row(msgspec.Struct):
     is_earlier: bool = False
     made_from: str = ""
     retries: int = 0
+    tried: list[str] = []
+    has_failed: bool = False
 
     def ran(self, first_s: float, last_s: float, leaves: int) -> None:
         """A pod with leaf cells ran so long (rule 35.5)."""
@@ -224,10 +227,20 @@ class Row(msgspec.Struct):
         if found.how == "failed" and (self.failed is None or _is_later(created_s, self.failed)):
             self.failed = found
         known = self.decided
-        if self.made_from and known is not None and known.how == "failed" and _is_later(created_s, known):
-            self.retries += all((one.started_s or self.last_s) >= self.last_s for one in self.live.values())
         if known is None or _is_later(created_s, known) or _RANK.index(found.how) > _RANK.index(known.how):
             self.decided = found
+
+    def attempt(self, pod: str, how: _How) -> None:
+        """A pod ended that a record makes anew: one of its name that had ended was of an earlier attempt.
+
+        Creations have whole seconds, so moments do not tell attempts apart.
+        """
+        if pod in self.tried:
+            self.retries += self.has_failed
+            self.tried, self.has_failed, self.decided, self.failed = [], False, None, None
+        if len(self.tried) < MOST_PODS:
+            self.tried.append(pod)
+        self.has_failed |= how == "failed"
 
     def close(self, state: EndState, at_s: float, reason: str = "") -> None:
         """It has ended: pods that nobody saw end ran until then."""
@@ -239,8 +252,8 @@ class Row(msgspec.Struct):
 
     def open_again(self) -> None:
         """It goes on, as pods of it have come again."""
-        self.retries += self.state == "Failed"
-        self.state, self.ended_s, self.decided = "", 0.0, None
+        self.state, self.ended_s = "", 0.0
+        self.decided = self.decided if self.made_from else None
 
     def job(self, now_s: float) -> Job:
         """As answers have it."""
@@ -289,7 +302,11 @@ def _goes_on(row: Row | None, made_from: str) -> TypeGuard[Row]:
     """Does a job that has ended go on, as pods of it have come again, which were made from this record (rule 35.2)?"""
     if row is None:
         return False
-    return (row.state in COMES_BACK and not row.uid) or (bool(made_from) and made_from == row.made_from)
+    return (row.state in COMES_BACK and not row.uid) or _is_of(row, made_from)
+
+
+def _is_of(row: Row, made_from: str) -> bool:
+    return bool(made_from) and made_from == row.made_from
 
 
 def _is_later(created_s: float | None, known: Decided) -> bool:
@@ -472,6 +489,8 @@ class EndedJobs:
         outcome = one.outcome
         reason = outcome.reason or ("" if one.why in ("", *PREEMPTED) else one.why)
         decided = Decided(_how(one, row), one.ended_s, one.pod, one.node, outcome.exit_code, reason)
+        if row.made_from:
+            row.attempt(one.pod, decided.how)
         row.decide(decided, one.created_s)
         self._note(row)
 
@@ -616,7 +635,8 @@ class EndedJobs:
     ) -> Row:
         """The row of a job: that of one that has ended, for a pod of it that was created before and ends later."""
         row, last = self._open.get(name), self._last.get(name)
-        if row is None and last is not None and created_s is not None and created_s < last.ended_s:
+        is_before = last is not None and created_s is not None and created_s < last.ended_s
+        if row is None and last is not None and is_before and not _is_of(last, made_from):
             self._named = None
             return last
         if row is None and created_s is not None and _goes_on(last, made_from):
