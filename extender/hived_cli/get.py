@@ -131,7 +131,7 @@ def _reasons_by_node(lost: list[LostDevices]) -> dict[str, str]:
 @lists
 @output_option
 def cluster(*, inspector: Inspector, show: Show, name: str | None, output: str) -> None:
-    """Show every node: health, use, and one character per leaf cell.
+    """Show every node: health, use, and one character per GPU.
 
     With NAME those of a cell, or one node. The last line names the rules of decisions, if they are others than HiveD's.
 
@@ -287,7 +287,7 @@ def _shortage(vc_name: str, cells: list[Cell], reasons: dict[str, str]) -> list[
         lines += [f"  {cell.cell_address} is short of {n} on {node}: {reasons[node]}" for node, n in counts.items()]
     if not lines:
         return []
-    title = f"{vc_name}: {short_count} of {len(promised)} promised cells lack leaf cells"
+    title = f"{vc_name}: {short_count} of {len(promised)} promised cells lack GPUs"
     return [click.style(title, fg="red"), *lines]
 
 

@@ -32,7 +32,7 @@ def test_a_pointer_that_rests_on_a_gpu_reads_whose_it_is_and_why(
         point(page, *LENT)
         words = page.wait_until(TIP)
         assert "default:team/sweep of raj 1 GPU, research, opportunistic, since" in words
-        assert "lent: no virtual cluster has them now" in words
+        assert "no guaranteed job needs them now, and it leaves when one does" in words
         page.screenshot(pictures / "tip.png")
         point(page, LENT[0], 1)
         page.wait_until(f"({TIP}) === ''")

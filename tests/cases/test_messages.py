@@ -158,4 +158,4 @@ def test_a_queued_job_too_large_by_its_cpu_is_told_so(tmp_path: Path) -> None:
         job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "late"}, "spec": {"template": made}}
         queued.create(job)
         told = expect_soon(lambda: (found := queued.inspector.queued_job("late")) and found.reason)
-        assert "it asks for 22 leaf cells for its 600 CPU (28 a cell), and the cluster has 20" in told
+        assert "it asks for 22 GPUs for its 600 CPU (28 a cell), and the cluster has 20" in told

@@ -166,7 +166,7 @@ def test_moving_adds_no_leaf_cells(tmp_path: Path) -> None:
     answer = json.loads(result.stdout)
     assert answer["cause"] == "too few cells"
     assert answer["reason"] == (
-        "4 leaf cells of chain RACK are needed for 1 of those wanted, and research has 3 healthy ones that no "
+        "4 GPUs of chain RACK are needed for 1 of those wanted, and research has 3 healthy ones that no "
         "guaranteed group of it uses: moving groups adds none"
     )
 

@@ -41,7 +41,7 @@ def test_the_plugin_runs_the_same_commands_and_says_how_it_is_called(service: Wa
     ("words", "word", "last"),
     [
         (["ge"], "get\tShow the cluster, virtual clusters, jobs, nodes or affinity groups.", ":4"),
-        (["get", ""], "cluster\tShow every node: health, use, and one character per leaf cell.", ":4"),
+        (["get", ""], "cluster\tShow every node: health, use, and one character per GPU.", ":4"),
         (["why", "--server", "URL", "podgroup/"], "podgroup/lab/gang\tWaiting, vision", ":4"),
         (["submit", ""], None, ":0"),
         ([], "version\tShow the version of hived and of what it runs on.", ":4"),

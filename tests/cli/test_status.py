@@ -63,7 +63,7 @@ def test_a_promise_that_is_short_names_its_nodes_and_a_remedy(tmp_path: Path) ->
         nodes = [(one["vc"], one["cells"], one["nodes"][0]["node"]) for one in found["short"]]
         assert (found["state"], nodes) == ("degraded", [("a", 8, other)])
         text = say(url)[1]
-        assert f"a lacks 8 leaf cells that it is promised, on {other}" in text
+        assert f"a lacks 8 GPUs that it is promised, on {other}" in text
         remedy = "kubectl uncordon these nodes once they are to be used again"
         assert f"-> {remedy} (hived get nodes --bad), or lower the promise" in text
         jobs.kube.patch(f"{NODES}/{other}", {"spec": {"unschedulable": None}})

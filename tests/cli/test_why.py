@@ -109,7 +109,7 @@ def test_a_running_job_has_its_nodes_and_no_certificate(service: WaitingService)
 def test_a_preempted_job_is_told_with_when_and_for_whom(service: WaitingService) -> None:
     service.whys[GONE.name] = Why(job=GONE)
     lines = why(service, "lab/gone").output.splitlines()
-    assert lines[0] == "podgroup/lab/gone   Preempted   8 leaf cells   lang, opportunistic"
+    assert lines[0] == "podgroup/lab/gone   Preempted   8 GPUs   lang, opportunistic"
     assert lines[1].startswith("  preempted at 2026-01-01 00:00 UTC (")
     assert lines[1].endswith(" ago) for podgroup/lab/gang")
 
@@ -209,7 +209,7 @@ def test_an_older_service_is_said_to_be_older() -> None:
         result = why(service, "default/solo")
         assert result.exit_code == 1
         assert result.stderr.startswith(f"Error: {service.url}/v1/inspect/jobs does not exist: ")
-        assert result.stderr.endswith("update the service\n")
+        assert result.stderr.endswith("update the service, or give another address with --server (HIVED_SERVER)\n")
 
 
 @pytest.mark.parametrize(

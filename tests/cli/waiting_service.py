@@ -44,7 +44,7 @@ SOLO = Job(
     pods=["default/solo"], nodes=["dgx-2"],
 )  # fmt: skip
 GONE = Job(
-    name="podgroup/lab/gone", state="Preempted", namespace="lab", vc="lang", priority=-1, asks="8 leaf cells",
+    name="podgroup/lab/gone", state="Preempted", namespace="lab", vc="lang", priority=-1, asks="8 GPUs",
     pods=["lab/gone-0"], since=LONG_AGO, sentence="preempted at Jan 1 00:00 for gang",
     preempted=Preempted(at=LONG_AGO, by=GANG.name, namespace="lab"),
 )  # fmt: skip

@@ -192,7 +192,7 @@ def move(count: int, cell_type: str, _from: str, from_vc: str, _to: str, to_vc: 
 def remove_vc(name: str) -> Edit:
     """Remove a virtual cluster.
 
-    Its cells are promised to none then. The configuration of the running service is edited: its plan is shown, and
+    Its cells are promised to no one then. The configuration of the running service is edited: its plan is shown, and
     pushed when you agree. With -f a file is edited in its place.
 
     \b

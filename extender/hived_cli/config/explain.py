@@ -40,7 +40,7 @@ def draw(chains: Sequence[DividedChain], vcs: Sequence[str]) -> str:
 def _draw_chain(chain: DividedChain, letter_of: dict[str, str]) -> Iterator[str]:
     leaf_type = chain.levels[-1].cell_type
     size = f"{_count(len(chain.tops), 'top-level cell')}, {_count(chain.node_count, 'node')}, "
-    yield click.style(chain.name, bold=True) + f"   {size}{_count(chain.leaf_count, 'leaf cell')} of type {leaf_type}"
+    yield click.style(chain.name, bold=True) + f"   {size}{chain.leaf_count} {leaf_type}"
     yield f"{_INDENT}cells: {_enumerate(chain.tops)}"
     having = [vc for vc in letter_of if chain.leaves_of(vc)]
     for block in _blocks(chain, having):

@@ -216,7 +216,7 @@ def generate(*, output: Path | None, force: bool, form: str, **source: Any) -> N
     A rack with two products is a cell in a chain of each. A node without a label is not in a cell of that level.
 
     Every virtual cluster gets whole cells, the largest that its share covers, then whole nodes. The rest is
-    promised to none. Notes on omissions and surprises go to standard error.
+    promised to no virtual cluster. Notes on omissions and surprises go to standard error.
 
     \b
     Examples:

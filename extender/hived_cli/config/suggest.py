@@ -156,7 +156,7 @@ def command(
     """Suggest sizes and shapes of virtual clusters for a trace of jobs, with their simulated effect.
 
     The trace is replayed for each virtual cluster with more cells and with fewer. Cells move between virtual clusters,
-    or come from the part that is promised to none; with --goal shapes each keeps its GPUs, and lower cells become
+    or come from the part that is promised to no one; with --goal shapes each keeps its GPUs, and lower cells become
     higher ones. At last the trace is replayed before and after. The result is the same on every machine. --goal share
     makes a first configuration for --nodes in a moment: tenants have nodes by their GPU-hours, and nothing is replayed.
 

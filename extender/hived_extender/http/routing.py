@@ -94,7 +94,9 @@ class Backend(msgspec.Struct, frozen=True):
     def refuse_strangers(self, question: Question, what: str) -> None:
         """An answer that names jobs of all namespaces is for callers who may see these. Raises UserError (403)."""
         if not self.mask(question).shows_all:
-            raise UserError(f"{what} names jobs of all namespaces: it takes a role that allows 'get' on all pods", 403)
+            raise UserError(
+                f"{what} names jobs of all namespaces: this needs a role that allows 'get' on all pods", 403
+            )
 
     @property
     def history(self) -> HistoryRings:

@@ -181,7 +181,8 @@ class Overview:
             found.append(Notice(f"{count} without cells on a node: others may be given the same devices", remedy))
         for one in known.short:
             nodes = ", ".join(each.node for each in one.nodes[:3]) + (" and more" if len(one.nodes) > 3 else "")
-            text = f"virtual cluster {one.vc} lacks {counted(one.cells, 'leaf cell')} that it is promised, on {nodes}"
+            gpus = f"{one.cells} GPU{'s' * (one.cells != 1)}"
+            text = f"virtual cluster {one.vc} lacks {gpus} that it is promised, on {nodes}"
             found.append(Notice(text, f"{_mending(one.nodes)} (hived get nodes --bad), or lower the promise"))
         found += [Notice(one, "repair nodes (hived get nodes --bad), or lower a promise") for one in known.shared]
         if known.bad_nodes and not (known.short or known.shared):

@@ -730,7 +730,7 @@ def check_size(state: State) -> None:
     leaves = len(state.arrays.node_leaf)
     if leaves > MOST_LEAVES:
         raise UserError(
-            f"another configuration is tried for {MOST_LEAVES} leaf cells at most, here are {leaves}: `hived config "
+            f"another configuration is tried for {MOST_LEAVES} GPUs at most, here are {leaves}: `hived config "
             "plan` says what a new one would do"
         )
 

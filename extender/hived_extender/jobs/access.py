@@ -196,7 +196,7 @@ class Sizes:
         if ask.leaf_cell_count <= most or not most:
             return ""
         return (
-            f"it asks for {ask.leaf_cell_count} leaf cells in one pod and can never run: the largest cell of {place} "
+            f"it asks for {ask.leaf_cell_count} GPUs in one pod and can never run: the largest cell of {place} "
             f"that a pod can have has {most}; ask for smaller pods"
         )
 
@@ -219,7 +219,7 @@ class Sizes:
             asked = wanted.get(resource, 0) / unit
             if asked > ceil(share * count):
                 return (
-                    f"it borrows {count} leaf cells and asks for {asked:g} {word}, more than their share of "
+                    f"it borrows {count} GPUs and asks for {asked:g} {word}, more than their share of "
                     f"{share * count:g}: with borrowedResources: share it waits unless a node has more that is "
                     "promised to none"
                 )

@@ -121,7 +121,7 @@ def limit(at: str, today: str) -> str:
 
 def counted(count: int, noun: str) -> str:
     """`1 node`, `2 nodes`; types of cells have no plural."""
-    return f"{count} {noun}s" if count != 1 and noun in {"node", "pod", "job", "leaf cell"} else f"{count} {noun}"
+    return f"{count} {noun}s" if count != 1 and noun in {"node", "pod", "job"} else f"{count} {noun}"
 
 
 def listed_with(parts: Sequence[str], more: str = "") -> str:
@@ -351,7 +351,7 @@ def of_all_parts(
     if wanted <= most:
         return explanation
     return dataclasses.replace(
-        explanation, causes=(Cause.NEVER,), chain="", level="leaf cell", asked=wanted, total=most, largest_ever=most
+        explanation, causes=(Cause.NEVER,), chain="", level="GPU", asked=wanted, total=most, largest_ever=most
     )
 
 
@@ -390,7 +390,7 @@ def asks_of(
     for request in requests:
         leaves = leaf_type if is_one_type else request.spec.leaf_cell_type
         for member in request.spec.group.members:
-            key = leaves or "leaf cells", member.leaf_cell_count
+            key = leaves or "GPUs", member.leaf_cell_count
             counts[key] = counts.get(key, 0) + member.pod_count
     spec = requests[0].spec
     within = spec.within_cell if spec.within_is_required else ""

@@ -423,8 +423,8 @@ class Offers:
         node = int(np.flatnonzero(fit)[0])
         excess = self.shares.excess(self._rules, demands, cells, leaf_type, node)
         return (
-            f"it borrows {cells} leaf cells, which come with their share of a node, and asks for {excess} "
-            f"({self._names[node]}); ask for less, for more leaf cells, or at a guaranteed priority"
+            f"it borrows {cells} GPUs, which come with their share of a node, and asks for {excess} "
+            f"({self._names[node]}); ask for less, for more GPUs, or at a guaranteed priority"
         )
 
     def _borrowed(self, record: PodRecord) -> tuple[int, str]:

@@ -293,7 +293,7 @@ def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None, *, preem
         at_once = cells.leaf_count // need.spec.leaf_cell_count if is_batch else 0
         remedy = f" at once: spec.parallelism: {at_once}, or hived submit --array N%{at_once}" if at_once else ""
         raise TooLargeError(
-            f"it asks for {least} leaf cells{_sized_by(need, cells.spec) or ', such as GPUs'}, and {cells.has} "
+            f"it asks for {least} GPUs{_sized_by(need, cells.spec)}, and {cells.has} "
             f"{cells.leaf_count}: it can never run; ask for fewer{remedy}",
             queue,
         )

@@ -98,7 +98,7 @@ def test_a_hidden_group_is_answered_like_one_that_does_not_exist() -> None:
 def test_answers_with_all_names_are_for_those_who_may_get_all_pods(path: str) -> None:
     status, text = text_of(backend_of("ns"), path)
     assert status == 403
-    assert "it takes a role that allows 'get' on all pods" in text
+    assert "this needs a role that allows 'get' on all pods" in text
 
 
 def test_a_plan_names_no_job_that_is_hidden() -> None:
@@ -216,4 +216,4 @@ def test_the_record_is_for_those_who_may_get_all_pods(monkeypatch: pytest.Monkey
     monkeypatch.setattr(type(backend.service), "record", property(lambda service: "/nowhere/run"))
     status, text = text_of(backend, paths.RECORD_PATH)
     assert status == 403
-    assert "it takes a role that allows 'get' on all pods" in text
+    assert "this needs a role that allows 'get' on all pods" in text

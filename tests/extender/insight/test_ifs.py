@@ -97,7 +97,7 @@ def test_changes_that_do_not_are_answered_with_the_cause_that_is_left(changes: S
             "needs 4 pods of 1 GPU at once; a has 8 of 8 GPU in use by one (priority 5) and two (priority 7)",
         ),
         (["pods=8x4", "ends=ns/one"], "needs 8 nodes of 4 GPU at once; it can never run: a has 2 in all"),
-        (["vc=empty"], "needs 1 pod of 4 leaf cells; it can never run: empty has no cells for it"),
+        (["vc=empty"], "needs 1 pod of 4 GPUs; it can never run: empty has no cells for it"),
     ],
 )
 def test_the_certificate_is_of_the_changed_job_on_the_changed_state(changes: Sequence[str], sentence: str) -> None:

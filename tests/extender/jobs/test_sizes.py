@@ -71,7 +71,7 @@ def test_a_pod_in_the_words_of_kubernetes_too(admission: Admission) -> None:
         "spec": {"schedulerName": "hived", "containers": [container]},
     }
     assert admission.admit(pod).refusal == (
-        "it asks for 5 leaf cells in one pod and can never run: the largest cell of VC halves that a pod can have "
+        "it asks for 5 GPUs in one pod and can never run: the largest cell of VC halves that a pod can have "
         "has 4; ask for smaller pods"
     )
 

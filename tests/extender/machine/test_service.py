@@ -149,7 +149,7 @@ def test_a_waiting_pod_reads_its_reason_under_the_key_of_the_scheduler() -> None
 def test_a_pod_without_any_chain_to_try_reads_a_reason_too() -> None:
     cluster = SmallCluster()
     failed = cluster.filter(cluster.create("p", spec_text(vc="empty")))["FailedNodes"]
-    assert failed == {"hivedscheduler": "needs 1 pod of 4 leaf cells; it can never run: empty has no cells for it"}
+    assert failed == {"hivedscheduler": "needs 1 pod of 4 GPUs; it can never run: empty has no cells for it"}
 
 
 def fill_vc_a(cluster: SmallCluster, priority: int = 0) -> list[str]:

@@ -465,7 +465,7 @@ SITUATIONS = [
     never(
         "the virtual cluster has no cells but pinned ones",
         [late("1x8", vc="inference")],
-        "needs 1 pod of 8 leaf cells; it can never run: inference has no cells for it",
+        "needs 1 pod of 8 GPUs; it can never run: inference has no cells for it",
         helps="vc=foundation vc=vision opportunistic",
     ),
     never(

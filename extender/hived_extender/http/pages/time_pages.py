@@ -74,6 +74,9 @@ class TableRow(msgspec.Struct, frozen=True):
     texts: list[str]
 
 
+MINUTES = "minutes"
+
+
 class Shown(msgspec.Struct, frozen=True):
     """The question that a chart answers: which virtual cluster, "" for all; `vcs`, cell `types` above the leaf cells,
     larger ones first, and `node_types` of the cluster.
@@ -167,9 +170,18 @@ def table(chart: Chart, time_of: Callable[[float], str]) -> list[TableRow]:
         for line in chart.lines:
             known = [value for value in line.values[first : first + together] if value is not None]
             total = sum(known) / (1 if chart.is_summed else max(len(known), 1))
-            texts.append(f"{total:.4g}" if known else NOTHING)
+            texts.append(_text(total, chart.unit) if known else NOTHING)
         rows.append(TableRow(time_of(chart.times[first]), texts))
     return rows[::-1]
+
+
+def _text(value: float, unit: str) -> str:
+    """A value as people read it, as `time.js` writes it: minutes have their unit, also seconds or hours."""
+    if unit != MINUTES:
+        return f"{value:.4g}"
+    if value < 1:
+        return f"{60 * value:.2g} s"
+    return f"{value:.3g} min" if value < 120 else f"{value / 60:.3g} h"
 
 
 def _utilisation(past: Past, shown: Shown) -> list[Line]:
@@ -281,7 +293,7 @@ KINDS = (
         _waiting_by_cause, is_stacked=True,
     ),
     Kind(
-        "delay", "Start delay", "Mean time from a pod's creation until it was bound.", "minutes",
+        "delay", "Start delay", "Mean time from a pod's creation until it was bound.", MINUTES,
         ("start_delay_seconds", "started_pods"), _delay,
     ),
     Kind(

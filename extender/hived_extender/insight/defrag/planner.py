@@ -92,7 +92,7 @@ def cause_of(
         if free < least:
             return Cause(
                 CELLS,
-                f"{least} leaf cells of chain {views[0][0].chain.name} are needed for {met + 1} of those wanted, and "
+                f"{least} GPUs of chain {views[0][0].chain.name} are needed for {met + 1} of those wanted, and "
                 f"{vc} has {free} healthy ones that no guaranteed group of it uses: moving groups adds none",
             )
     solutions = [solve(puzzle) for puzzle in puzzles]

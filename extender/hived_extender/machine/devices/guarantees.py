@@ -41,7 +41,7 @@ def of_virtual_cluster(state: State, vc: str, losses: Iterable[Loss]) -> str:
     reasons = [f"on {loss.node}: {in_short(loss)}" for loss in lost if loss.node in short]
     if reasons:
         count = sum(short.values())
-        texts.append(f"VC {vc} is short of promised leaf cells, {count} in all: {first_of(reasons)}")
+        texts.append(f"VC {vc} is short of promised GPUs, {count} in all: {first_of(reasons)}")
     for shared in shared_shortages(state):
         if vc in shared.vcs and (reasons := shared.reasons(lost)):
             texts.append(f"{shared}: {first_of(reasons)}")

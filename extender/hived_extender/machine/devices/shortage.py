@@ -369,7 +369,7 @@ def of_pod(loss: Loss, used: Used) -> str:
     """The text for the pod that uses devices without cells."""
     return (
         f"uses {used.count} {loss.resource} of {loss.node} that hived has not given it: "
-        f"{loss.lost_count} of the node's {loss.leaf_count} leaf cells ({loss.leaf_type}) cannot be had"
+        f"{loss.lost_count} of the node's {loss.leaf_count} {loss.leaf_type} cannot be had"
     )
 
 
@@ -377,7 +377,7 @@ def of_node(loss: Loss) -> str:
     """The text for a node that lacks devices: its lost leaf cells."""
     return (
         f"allocatable {loss.offered} of {loss.configured} {loss.resource}: {loss.lost_count} of {loss.leaf_count} "
-        f"leaf cells ({loss.leaf_type}) cannot be had"
+        f"{loss.leaf_type} cannot be had"
     )
 
 

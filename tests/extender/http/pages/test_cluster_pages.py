@@ -169,10 +169,11 @@ def test_lent_cells_say_whose_they_are(small: SmallCluster, client: FlaskClient)
     small.bind(borrower, "n0")
     small.see(borrower)
     lent = text_of(page(client, "/page/nodes/n0"))
-    assert "ns/lent 1 GPU, b, opportunistic ; lent by a" in lent
+    assert "ns/lent 1 GPU, b, opportunistic ; lent to b by a: it leaves when a needs them" in lent
     small.place("far", spec_text(vc="b", leaf_cells=4, priority=-1))
-    assert "ns/far 4 GPUs, b, opportunistic ; lent: no virtual cluster has them now" in text_of(
-        page(client, "/page/cluster?in=0.4.0")
+    assert (
+        "ns/far 4 GPUs, b, opportunistic ; lent to b: no guaranteed job needs them now, and it leaves when one does"
+        in text_of(page(client, "/page/cluster?in=0.4.0"))
     )
 
 

@@ -119,6 +119,15 @@ def test_a_delay_is_the_mean_in_minutes_and_nothing_where_nobody_started() -> No
     assert lines("delay", past) == {"a": [2, None]}
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (0.5412, "0.54 s"), (59, "59 s"), (60, "1 min"), (754, "12.6 min"), (7200, "2 h"), (86400, "24 h")],
+)
+def test_a_delay_in_a_table_has_the_unit_that_fits(seconds: float, text: str) -> None:
+    past = history(("start_delay_seconds", {"vc": "a"}, [seconds]), ("started_pods", {"vc": "a"}, [1]))
+    assert [row.texts for row in table(chart("delay", past), str)] == [[text]]
+
+
 def test_a_guarantee_is_kept_but_for_its_bad_cells() -> None:
     past = history(
         ("leaf_cells_promised", {"vc": "a"}, [8, 8]), ("leaf_cells_promised", {"vc": "b"}, [4, None]),

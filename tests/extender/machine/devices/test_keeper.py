@@ -172,10 +172,7 @@ def test_the_pod_is_told_once() -> None:
     small.service.pod_seen(to_pod(other("q", 1)))
     small.until(lambda: len(small.kube.events) >= 2)
     assert sorted(small.kube.events) == [("p", "ForeignDevices"), ("q", "ForeignDevices")]
-    assert (
-        f"uses 2 {GPU} of n0 that hived has not given it: 2 of the node's 4 leaf cells (GPU) cannot be had"
-        in small.kube.messages
-    )
+    assert f"uses 2 {GPU} of n0 that hived has not given it: 2 of the node's 4 GPU cannot be had" in small.kube.messages
 
 
 def test_a_node_that_lacks_devices_is_told() -> None:
@@ -183,7 +180,7 @@ def test_a_node_that_lacks_devices_is_told() -> None:
     small.service.node_seen(offering("n1", 3))
     small.until(lambda: small.kube.events)
     assert small.kube.events == [("n1", "DevicesMissing")]
-    assert small.kube.messages == [f"allocatable 3 of 4 {GPU}: 1 of 4 leaf cells (GPU) cannot be had"]
+    assert small.kube.messages == [f"allocatable 3 of 4 {GPU}: 1 of 4 GPU cannot be had"]
 
 
 def test_a_virtual_cluster_that_lacks_its_guarantee_is_told_why() -> None:

@@ -13,6 +13,12 @@
     return `rgb(${[0, 1, 2].map((i) => Math.round(0.45 * part(own, i) + 0.55 * part(paper, i))).join(" ")})`;
   }
   const shortened = (value) => value === null || value === undefined ? "–" : String(Number(value.toPrecision(4)));
+  // As `_text` of time_pages.py writes it.
+  function told(value, unit) {
+    if (unit !== "minutes" || value === null || value === undefined) return shortened(value);
+    const said = (number, digits, name) => `${Number(number.toPrecision(digits))} ${name}`;
+    return value < 1 ? said(60 * value, 2, "s") : value < 120 ? said(value, 3, "min") : said(value / 60, 3, "h");
+  }
   const two = (number) => String(number).padStart(2, "0");
 
   function clock(seconds, step) {
@@ -40,7 +46,7 @@
         label: line.name, stroke: own, width: 2, spanGaps: false, points: { size: 5, fill: own },
         dash: DASHES[(Math.floor(line.number / 12) + (chart.is_stacked ? 0 : place)) % DASHES.length],
         fill: chart.is_stacked ? pale(own) : undefined,
-        value: (_, __, ___, index) => index === null ? shortened(chart.lines[i].values.findLast((one) => one !== null)) : shortened(chart.lines[i].values[index]),
+        value: (_, __, ___, index) => told(index === null ? chart.lines[i].values.findLast((one) => one !== null) : chart.lines[i].values[index], chart.unit),
       };
     });
     return {
@@ -49,7 +55,7 @@
         y: { range: (_, __, most) => [0, chart.most ? Math.max(chart.most, most) * 1.02 : Math.max(most * 1.08, 1)] } },
       series: [{ label: "", value: (_, at) => at === null ? "last" : `${clock(at, 3600)} UTC` }, ...series],
       axes: [{ stroke: ink, grid, ticks: grid, values: (_, splits) => splits.map((at) => clock(at, chart.step)), space: chart.step < 3600 ? 60 : 90 },
-        { stroke: ink, grid, ticks: grid, size: 56, values: (_, splits) => splits.map(shortened) }],
+        { stroke: ink, grid, ticks: grid, size: 56, values: (_, splits) => splits.map((one) => told(one, chart.unit)) }],
     };
   }
 
@@ -57,9 +63,9 @@
     const parts = chart.lines.map((line) => {
       const known = line.values.filter((one) => one !== null);
       if (!known.length) return `${line.name}: nothing`;
-      return `${line.name}: ${shortened(known[known.length - 1])} now, ${shortened(Math.min(...known))} to ${shortened(Math.max(...known))}`;
+      return `${line.name}: ${told(known[known.length - 1], chart.unit)} now, ${told(Math.min(...known), chart.unit)} to ${told(Math.max(...known), chart.unit)}`;
     });
-    return `Chart in ${chart.unit}. ${parts.join("; ")}`;
+    return `Chart${chart.unit === "minutes" ? "" : ` in ${chart.unit}`}. ${parts.join("; ")}`;
   }
 
   function draw(element, chart) {
