@@ -49,7 +49,7 @@ kind: Job
 metadata: {{name: soon-job}}
 spec: {{template: {{spec: {{restartPolicy: Never, {containers()}}}}}}}
 """
-JOBS = f"""{pod_text("solo")}---
+SENT = f"""---
 apiVersion: batch.volcano.sh/v1alpha1
 kind: Job
 metadata: {{name: sent}}
@@ -102,7 +102,7 @@ class Cluster:
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("holding")
     (folder / "cluster.yaml").write_text(CONFIGURATION)
-    (folder / "jobs.yaml").write_text(JOBS)
+    (folder / "jobs.yaml").write_text(pod_text("solo") + SENT)
     with start_embedded(folder / "cluster.yaml") as running:
         found = Cluster(running, folder)
         found.kube.create("/api/v1/namespaces", {"metadata": {"name": "far"}})
@@ -171,7 +171,7 @@ def test_what_hived_submit_has_made_is_held_by_its_record(cluster: Cluster) -> N
 
 def test_a_job_of_volcano_is_held_and_released_by_commands(cluster: Cluster) -> None:
     """The service leaves it held, though it resumes jobs that no queue has and that hived itself has suspended."""
-    (cluster.folder / "ring.yaml").write_text(JOBS.partition("---")[2].replace("name: sent", "name: ring"))
+    (cluster.folder / "ring.yaml").write_text(SENT.replace("name: sent", "name: ring"))
     submitted = cluster.run("submit", str(cluster.folder / "ring.yaml"), "--unchecked")
     assert submitted.exit_code == 0, submitted.output
     expect_soon(lambda: cluster.pods("ring-") == 2)
