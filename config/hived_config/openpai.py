@@ -18,7 +18,7 @@ SERVICE = "hivedscheduler"
 _PATH = f"{SERVICE}.config"
 
 CLUSTER_ID_PATH = ("cluster", "common", "cluster-id")
-"""Where an OpenPAI file says to which cluster it belongs."""
+"""The place where an OpenPAI file names its cluster."""
 
 DEFAULT_CLUSTER_ID = "pai"
 """The id of a cluster to which nobody gave another one, as in OpenPAI."""

@@ -16,7 +16,7 @@ NAME = "kubectl hived"
 _COMMAND = re.compile(r"(?<![\w/.-])(?<!kubectl )hived (?=[a-z-])")
 
 FILES, NOTHING_ELSE = ":0", ":4"
-"""What kubectl completes beside our words: names of files, or nothing."""
+"""Completions of kubectl beside our words: names of files, or nothing."""
 
 
 class Formatter(click.HelpFormatter):

@@ -177,7 +177,7 @@ _SPECS: Mapping[tuple[str, str], Place] = {
     ("batch", "Job"): ("spec",),
     ("batch", "CronJob"): ("spec", "jobTemplate", "spec"),
 }
-"""Where a JobSpec of Kubernetes is."""
+"""The place of a JobSpec of Kubernetes."""
 
 _LIMITS: Mapping[tuple[str, str], Place] = {
     **_SPECS,
@@ -185,7 +185,7 @@ _LIMITS: Mapping[tuple[str, str], Place] = {
     **{("kubeflow.org", kind): ("spec", "runPolicy") for kind in REPLICA_SPECS},
     ("", "Pod"): ("spec",),
 }
-"""Where `activeDeadlineSeconds` of a whole job is."""
+"""The place of `activeDeadlineSeconds` of a whole job."""
 
 _GATED = {("", "Pod"), ("apps", "StatefulSet"), ("apps", "ReplicaSet"), ("leaderworkerset.x-k8s.io", "LeaderWorkerSet")}
 """Kinds out of the table whose pods are plain ones: a gate on each holds them."""

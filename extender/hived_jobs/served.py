@@ -21,7 +21,7 @@ INSTALLS = {
     "serving.kserve.io": "KServe",
     "sparkoperator.k8s.io": "the Spark operator",
 }
-"""What makes a cluster have the kinds of a group, for messages."""
+"""The software that brings the kinds of a group, for messages."""
 
 
 class Resource(NamedTuple):

@@ -87,7 +87,7 @@ def _listed(found: Sequence[str]) -> str:
 
 
 IGNORED = "models of GPU are ignored"
-"""How the note begins."""
+"""The beginning of the note."""
 SHOWN_MODELS = 5
 """So many models a note lists."""
 

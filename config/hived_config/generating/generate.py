@@ -17,7 +17,7 @@ from hived_config.text.places import scalar
 _OTHER = re.compile(r"[^a-z0-9]+", re.ASCII)
 
 DEFAULT_NAMESPACE = "default"
-"""Where kubectl and `hived submit` create pods unless they are told otherwise."""
+"""The namespace of pods that kubectl and `hived submit` create by default."""
 
 
 class NewCell(msgspec.Struct, frozen=True):

@@ -357,7 +357,7 @@ _WRONG_NAMES = (62, 64)
 
 
 def _untrusted(error: ssl.SSLCertVerificationError) -> str:
-    """Why the certificate of a server does not count, and what helps."""
+    """Return why the certificate of a server does not count, and what helps."""
     if error.verify_code in _WRONG_NAMES:
         return f"{error.verify_message}; give a name that is in its certificate with --server (HIVED_SERVER)"
     if error.verify_code in _WRONG_DATES:

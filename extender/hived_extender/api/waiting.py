@@ -36,7 +36,7 @@ UNTRIED_CAUSES: tuple[CauseName, ...] = ("incomplete", "invalid", "order", *TAKE
 """Causes for which no changes are tried, or none is needed."""
 
 FOR_JOBS = "it waits for other jobs, and not for cells"
-"""Why no change is tried for a job that waits by its author's word."""
+"""The reason why no change is tried for a job that waits by its author's word."""
 
 MASKED = "(another tenant's)"
 """The name of a job that the caller may not see."""

@@ -79,9 +79,9 @@ FULL = "full"
 FILES = "files"
 HEADS = "heads"
 REASONS = (HANDSHAKE, REQUEST, IDLE, UNREAD, CROWDED, FULL, FILES, HEADS)
-"""Why connections are dropped, in this order: a handshake took too long; a request's headers did; nothing came for too
-long; the client does not read its answers, or the end of a closed connection; a limit made the oldest go; a limit is
-reached and all are busy; no descriptor was free; too many bytes of headers are under way.
+"""Reasons of dropped connections: a handshake took too long; a request's headers did; nothing came for too long;
+the client does not read its answers, or the end of a closed connection; a limit made the oldest go; a limit is reached
+and all are busy; no descriptor was free; too many bytes of headers are under way.
 """
 
 WORTH_A_WARNING = frozenset((CROWDED, FULL, FILES, HEADS))

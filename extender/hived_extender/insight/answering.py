@@ -280,7 +280,7 @@ class SharedAnswers(Generic[V]):
 
 
 FRESH_S = 2.0
-"""How old an answer may be. Pages ask again every few seconds."""
+"""The greatest age of an answer. Pages ask again every few seconds."""
 
 FORECAST_EVERY_S = 10.0
 """Between two forecasts of all jobs."""
@@ -289,7 +289,7 @@ FORECAST_REST = 15.0
 """Times the time that a forecast took: longer if that is more, so that it takes a fifteenth of another core."""
 
 BROKEN_OFF = "the forecast broke off, ask again"
-"""Why a start is unknown whose forecast was killed, as where memory ran out, or took too long."""
+"""The reason of an unknown start whose forecast was killed, as where memory ran out, or took too long."""
 
 NOT_FOUND = 404
 

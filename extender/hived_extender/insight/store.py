@@ -71,7 +71,7 @@ MOST_BYTES = 64 * 1024 * 1024
 
 PAGE = 4096
 BUSY_S = 0.5
-"""How long a write waits for another process that reads or writes the file."""
+"""The time that a write waits for another process that reads or writes the file."""
 
 CORRUPT = ".corrupt"
 LOCK = ".lock"

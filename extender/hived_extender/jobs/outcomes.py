@@ -13,8 +13,9 @@ from hived_extender.jobs.progress import seconds_of
 from hived_extender.jobs.wire import Pod, PodStatus, Terminated
 
 EvictionName = Literal["", "priority", "reclaim", "move", "node-lost", "drained", "tainted", "kubelet"]
-"""Why a job lost its cells before its end, "" if unknown: a higher priority of its virtual cluster; lent cells that
-were reclaimed; a move against fragmentation; its node is lost, was drained, or has a taint; its kubelet evicted it.
+"""The reason why a job lost its cells before its end, "" if unknown: a higher priority of its virtual cluster; lent
+cells that were reclaimed; a move against fragmentation; its node is lost, was drained, or has a taint; its kubelet
+evicted it.
 """
 
 DONE = PREFIX + "job-done"

@@ -32,13 +32,13 @@ START = "start"
 REPEAT = "repeat start"
 
 START_S = 30.0
-"""How long kube-scheduler has to accept the places of all pods that start together, until they are taken back."""
+"""The time that kube-scheduler has to accept the places of all pods that start together, until they are taken back."""
 
 MOST_KEPT_S = 600.0
-"""How long pods of a gang that is not strict keep their cells for one that is refused, at most."""
+"""The longest time that pods of a gang that is not strict keep their cells for one that is refused."""
 
 BACKOFF_S = (2.0, 4.0, 8.0, 10.0)
-"""How long after a refusal kube-scheduler may leave a pod alone, whoever wakes it; longer after each."""
+"""The time after a refusal that kube-scheduler may leave a pod alone, whoever wakes it; longer after each."""
 
 IN_TURN_S = 1.0
 """Until a start that waits for its turn looks again."""
@@ -327,7 +327,7 @@ class ForcedBindings:
 
 
 UNASKED_S = (5.0, 10.0, 20.0, 40.0, 60.0)
-"""How long kube-scheduler has to ask about a pod that was placed, until it is told again; the last one repeats."""
+"""The time that kube-scheduler has to ask about a placed pod, until it is told again; the last one repeats."""
 
 FORGOTTEN_S = 400.0
 """Without a question about a pod for so long, kube-scheduler does not handle it: it tries every pod it has refused
@@ -335,10 +335,10 @@ again after five minutes, and takes note of every change of a pod.
 """
 
 UNBOUND_S = 660.0
-"""How long it has to bind a pod that it has asked about: it gives volumes ten minutes to be there."""
+"""The time that it has to bind a pod that it has asked about: it gives volumes ten minutes to be there."""
 
 HELD_S = 4.0
-"""How long a binding is held back (rule 26.8); kube-scheduler's call may take 5 s unless it is told more."""
+"""The time that a binding is held back (rule 26.8); kube-scheduler's call may take 5 s unless it is told more."""
 
 MOST_REFUSALS = 4
 """After so many places that were refused in a row, a pod waits for the next change before it gets another."""

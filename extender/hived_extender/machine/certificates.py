@@ -51,7 +51,7 @@ NOBODY_HELPS = "others use its cells, and kube-scheduler would refuse it even wi
 OTHERS_LEAVE = "others are leaving for other reasons, and it starts without more victims once they have left"
 
 NO_NODE = "no node has the labels that it selects"
-"""How it is told that a pod selects nodes by labels that none has, whoever else is there and however healthy."""
+"""The words for a pod that selects nodes by labels that none has, whoever else is there and however healthy."""
 
 _COUNTED = frozenset({"in-use", "in-pieces", "bad", "kubernetes", "never"})
 

@@ -53,7 +53,7 @@ NODE_VERSIONS = 10_000
 """Nodes that are gone or not healthy of which the last version is remembered; names of autoscaled nodes never end."""
 
 CORDONED = "cordoned"
-"""How the trouble of a node begins that is alive, and takes no new pods."""
+"""The beginning of the trouble of a node that is alive, and takes no new pods."""
 
 NODE_REASON = PREFIX + "reason"
 """The annotation of a node with the reason why it is taken out, for people."""

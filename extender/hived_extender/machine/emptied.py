@@ -16,10 +16,10 @@ from hived_extender.machine.pods import Offered, PodRecord
 from hived_extender.machine.retries import Retries, Wakes
 
 LOOK_S = 1.0
-"""How long kube-scheduler has to see that pods have left a node, until it is told of the pod that waits for it."""
+"""The time that kube-scheduler has to see that pods have left a node, until it is told of the pod that waits for it."""
 
 UNASKED_S = 15.0
-"""How long it has to ask about that pod at all."""
+"""The time that it has to ask about that pod at all."""
 
 MOST_LOOKS = 5
 """After so many questions in which it does not offer such a node, the pod's cells are looked for elsewhere."""

@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 TIMER = "empty slots"
 
 LENT_S = 30.0
-"""How long lent cells are kept for a pod that does not exist."""
+"""The time that lent cells are kept for a pod that does not exist."""
 
 OWN_S = 600.0
-"""How long cells of the virtual cluster's own are; and lent ones for a pod that exists and waits."""
+"""The time for cells of the virtual cluster's own; and lent ones for a pod that exists and waits."""
 
 AGAIN_S = 5.0
 """Until the next look at a group that is being preempted."""

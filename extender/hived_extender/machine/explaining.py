@@ -52,7 +52,7 @@ MOST_AT_ONCE = 32
 """Explanations for the pods of one question about pods that do not exist yet."""
 
 LASTS_S = 60.0
-"""How long pods are told a sentence of an earlier state, for want of another."""
+"""The time for which pods are told a sentence of an earlier state, for want of another."""
 
 DAY_S = 86_400.0
 

@@ -15,7 +15,7 @@ from hived_extender.machine.pods import PodRecord, PodState
 from hived_extender.machine.retries import Wakes
 
 TELL_S = 0.5
-"""How long news of a gang that forms may wait to be told to all its pods: the next pod may be on its way."""
+"""The delay of news of a gang that forms to all its pods: the next pod may be on its way."""
 
 OVER = "gang's time"
 FORMING = "gang forms"

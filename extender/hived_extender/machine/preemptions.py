@@ -43,7 +43,7 @@ LONGEST_WAIT_S = 10.0
 WITH_ITS_JOB_S = 10.0
 """The time in which a pod of a queued job leaves as the job is suspended."""
 LATE_S = 30.0
-"""How much longer a kubelet may take to end a pod than its grace: to kill its containers, and to say so."""
+"""The time that a kubelet may take to end a pod beyond its grace: to kill its containers, and to say so."""
 
 BUDGET_REFUSALS = (429, 500)
 """A budget that has no disruption left; several budgets for one pod, which the Eviction API cannot decide between."""

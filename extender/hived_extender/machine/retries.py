@@ -41,7 +41,7 @@ class Retries:
         self._delay_s = delay_s
         self._refusals: dict[str, int] = {}  # uid -> how many changes there had been when it was last refused or tried
         self.change_count = 0
-        """How often something has made room."""
+        """The number of times that something has made room."""
         self._fitting: set[str] = set()  # those that could run when they were tried last
         self._being_tried: set[str] = set()  # less those that something else was heard of since
         self._backlog: OrderedDict[str, None] = OrderedDict()

@@ -30,7 +30,7 @@ THREADS = 64
 """More than the machine ever has under way at once, but for bindings by force."""
 
 REST: dict[type[Any], int] = {TryWaiting: 9, TakeTurn: 1}
-"""How many times as long as a slice of waiting pods, or of a turn, took others are served before the next.
+"""The time for others before the next slice of waiting pods, or of a turn, in times of the length of the last.
 
 A lock is not handed over to whoever waits for it. Under a backlog every change makes thousands of tries; they may take
 a tenth of a core, and turns of queues half of one.

@@ -37,7 +37,7 @@ from hived_extender.machine.victim_sets import Wanted
 from hived_extender.machine.waiting import NO_CHAIN_REASON
 
 _LABEL = re.compile(r"^\[what-if-\d+\([^()]*\)\]: ")
-"""How the core's messages begin; the pods have no uids yet."""
+"""The beginning of the core's messages; the pods have no uids yet."""
 
 POD_LIMIT = 4096
 """Pods of one question."""
@@ -46,7 +46,7 @@ MOST_VICTIMS = 64
 """Jobs that are named among the victims of one answer."""
 
 BESIDE = "pods that start before it would have the cells"
-"""Why a pod would wait that would start without others of the same question."""
+"""The reason of a pod that would start without others of the same question."""
 
 ANY_NODE = "takes no cells: kube-scheduler chooses its node"
 

@@ -39,7 +39,7 @@ MOST_BEFORE = 16
 """Units that are tried before another one of their queue."""
 
 Known = dict[int, Reason | None]
-"""Why units that stand in line have no turn, by kind: those of one kind share it. None where it only is not theirs."""
+"""The reason why units in line have no turn, by kind: those of one kind share it. None where it only is not theirs."""
 
 
 def first_of(table: Table, queue: str, count: int) -> list[str]:

@@ -273,7 +273,7 @@ def _virtual_leaves(decided: DecidedBind) -> IntArray:
 
 
 Learned = Callable[[str, int, float], tuple[float, float] | None]
-"""How many seconds more a job of this virtual cluster runs that has had so many leaf cells for so many seconds.
+"""The seconds that a job of this virtual cluster still runs that has had so many leaf cells for so many seconds.
 
 Median and 90th percentile of jobs like it; None if nothing is known.
 """

@@ -12,7 +12,7 @@ from hived_extender.machine.certificates import rfc3339
 from hived_extender.queues.own_schedule import Certainty
 
 QUOTA_KEPT = "what is left of its quota is kept for a job that others leave for"
-"""Why a unit does not borrow: it would be above its quota once such jobs have their cells."""
+"""The reason why a unit does not borrow: it would be above its quota once such jobs have their cells."""
 
 
 class Reason(msgspec.Struct, frozen=True, tag_field="kind"):

@@ -118,7 +118,7 @@ MOST_OVER = 10_000
 """Ends of jobs that are kept, the latest ones."""
 
 NOT_UNDERSTOOD = "hived has failed to read it, and its log says how: please tell the maintainers"
-"""Why a job is in no queue that shows a mistake of ours. It is that job's trouble alone."""
+"""The reason for a job in no queue that shows a mistake of ours. It is that job's trouble alone."""
 
 
 MOST_ENDS = 4096

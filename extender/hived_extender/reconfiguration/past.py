@@ -282,7 +282,7 @@ class OtherWorld(Replay[CoreScheduler]):
 
 
 FIRST = 10
-"""How many decisions are told one by one."""
+"""The number of decisions that are told one by one."""
 
 _KINDS = {"error": "refused", "noalgo": "refused"}
 _OTHERS = {"bind": "bind elsewhere", "preempt": "preempt others"}

@@ -32,7 +32,7 @@ _RAISED = re.compile(r"^(@\.const\.picklebuf\.\S+ = internal constant) .* \{ ptr
 _FULL, _CHEAP = 3, 0
 
 TRANSLATING = {"NUMBA_OPT": "0", "NUMBA_CPU_NAME": "generic"}
-"""What the environment has to say for `translate` to be quick: LLVM optimizes later, for other kinds of CPU."""
+"""The environment in which `translate` is quick: LLVM optimizes later, for other kinds of CPU."""
 
 
 @dataclass(frozen=True, slots=True)

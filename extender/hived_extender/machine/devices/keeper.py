@@ -30,7 +30,7 @@ from hived_extender.machine.notices import Reason
 from hived_extender.machine.pods import PodName
 
 SHORT = "short of devices"
-"""Why a healthy node cannot be used wholly."""
+"""The reason why a healthy node cannot be used wholly."""
 
 
 class DeviceKeeper:

@@ -13,7 +13,7 @@ from hived.values.errors import UserError
 from hived_extender.machine.recording.recorded_offer import Names, OfferText
 
 STAND_IN = "_moving:"
-"""How the names of groups and pods begin that only hold cells for pods to come; no namespace is called so."""
+"""The beginning of names of groups and pods that only hold cells for pods to come; no namespace is called so."""
 
 
 def held_for(group: str) -> str:

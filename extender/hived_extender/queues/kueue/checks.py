@@ -31,7 +31,7 @@ MESSAGE_S = 10.0
 """The least time between two messages of a Workload that goes on waiting."""
 
 EVICTION_S = 30.0
-"""How long pods that were asked to leave for a Workload have, before others are asked."""
+"""The time for pods that were asked to leave for a Workload, before others are asked."""
 
 FIRST_REQUEUE_S, LONGEST_REQUEUE_S = 30, 600
 """Seconds until Kueue tries a Workload again whose held cells were lost; the time doubles."""
