@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from hived.values.errors import UserError
 from hived_extender.api.names import is_full
-from hived_extender.api.waiting import Job, When
+from hived_extender.api.waiting import Job, PodCounts, When
 from hived_extender.jobs import starts
 from hived_extender.jobs.job import JobState as ObjectState
 from hived_extender.jobs.kinds import gangs, gates, marks, table
@@ -85,6 +85,10 @@ def held_records(kube: KubeClient, namespace: str = "") -> list[Job]:
 
 def _row(record: Record) -> Job:
     """Return a job that is suspended in its record as lists have it."""
+    vc, pod_count = record.wishes.virtual_cluster or "", 0
+    with suppress(UserError):  # its document has become unusable
+        plan = record.plan()
+        vc, pod_count = vc or plan.virtual_cluster, len(plan.pods)
     why = f": {record.state.reason}" if record.state.reason else ""
     sentence = f"it is suspended in its record{why}; hived release {record.full_name} starts it"
     return Job(
@@ -92,11 +96,12 @@ def _row(record: Record) -> Job:
         state="Held",
         namespace=record.namespace,
         user=record.wishes.user,
-        vc=record.wishes.virtual_cluster or "",
+        vc=vc,
         priority=record.wishes.priority or 0,
         cause="order",
         sentence=sentence,
         when=When(kind="unknown", because="it is held"),
+        counts=PodCounts(wanted=pod_count),
     )
 
 

@@ -159,6 +159,7 @@ def test_what_hived_submit_has_made_is_held_by_its_record(cluster: Cluster) -> N
     expect_soon(lambda: not cluster.pods("sent-"))
     listed = cluster.run("get", "jobs", "sent", "-o", "wide").output
     assert "Held" in listed
+    assert "2 to come" in listed
     assert "unknown: it is held" in listed
     told = "it is suspended in its record: held by hived hold; hived release sent starts it"
     assert told in listed
