@@ -178,17 +178,20 @@ V = TypeVar("V")
 MOST_KEPT = 1024
 
 REST = 50.0
-"""An answer is kept for so many times the time that it took: all that ask again and again have 2 % of a core."""
+"""An answer is kept for so many times the CPU that it took: all that ask again and again have 2 % of a core."""
 
 REST_IN_NEED = 5.0
 """The same for a caller who needs a newer one."""
+
+OLDEST_S = 20.0
+"""No answer is kept for longer, whatever it took."""
 
 PART_IN_NEED = 0.1
 """Of the seconds for which it is kept at least, for the same caller."""
 
 
 class _Kept(msgspec.Struct, Generic[V]):
-    """An answer that is being computed, or was: when that ended, and how long it took, in seconds."""
+    """An answer that is being computed, or was: when that ended, and the CPU seconds that it took."""
 
     future: Future[V]
     ended: float = 0.0
@@ -198,12 +201,19 @@ class _Kept(msgspec.Struct, Generic[V]):
 class SharedAnswers(Generic[V]):
     """By question; thread-safe. Twenty pages that ask alike cost as one.
 
-    An answer is given for `kept_s` seconds of `clock`, or for longer if it took long (`REST`). An error is given to all
-    that wait for it, and not kept.
+    An answer is given for `kept_s` seconds of `clock`, or for longer if it took long (`REST`). How long that is `cpu`
+    says, of this thread: on a busy machine answers are no older. An error is given to all that wait for it, and not
+    kept.
     """
 
-    def __init__(self, kept_s: float, clock: Callable[[], float], most: int = MOST_KEPT) -> None:
-        self._kept_s, self._clock, self._most = kept_s, clock, most
+    def __init__(
+        self,
+        kept_s: float,
+        clock: Callable[[], float],
+        most: int = MOST_KEPT,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self._kept_s, self._clock, self._most, self._cpu = kept_s, clock, most, cpu
         self._lock = threading.Lock()
         self._answers: OrderedDict[Hashable, _Kept[V]] = OrderedDict()
         self._coming: dict[Hashable, _Kept[V]] = {}  # not begun yet
@@ -251,10 +261,10 @@ class SharedAnswers(Generic[V]):
 
     def _until(self, kept: _Kept[V], *, needs_newer: bool) -> float:
         part, rest = (PART_IN_NEED, REST_IN_NEED) if needs_newer else (1.0, REST)
-        return kept.ended + max(part * self._kept_s, rest * kept.spent)
+        return kept.ended + max(part * self._kept_s, min(rest * kept.spent, OLDEST_S))
 
     def _compute(self, question: Hashable, kept: _Kept[V], compute: Callable[[], V]) -> None:
-        began = self._clock()
+        began = self._cpu()
         try:
             answer = compute()
         except BaseException as error:
@@ -263,8 +273,7 @@ class SharedAnswers(Generic[V]):
                     del self._answers[question]
             kept.future.set_exception(error)
             return
-        kept.ended = self._clock()
-        kept.spent = kept.ended - began
+        kept.ended, kept.spent = self._clock(), self._cpu() - began
         kept.future.set_result(answer)
 
     def _forget(self) -> None:

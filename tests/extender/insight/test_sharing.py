@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.insight.answering import PART_IN_NEED, REST, REST_IN_NEED, SharedAnswers
+from hived_extender.insight.answering import OLDEST_S, PART_IN_NEED, REST, REST_IN_NEED, SharedAnswers
 from tests.expecting import expect_soon
 
 CALLERS = 20
@@ -53,23 +53,35 @@ def test_an_answer_ends_and_other_questions_have_their_own() -> None:
     assert shared.get("a", lambda: next(answers)) == 2
 
 
-def test_an_answer_that_took_long_is_kept_longer_and_less_for_who_needs_a_newer_one() -> None:
-    now = [0.0]
-    shared: SharedAnswers[int] = SharedAnswers(2.0, lambda: now[0])
+def test_an_answer_that_took_much_cpu_is_kept_longer_and_less_for_who_needs_a_newer_one() -> None:
+    now, cpu = [0.0], [0.0]
+    shared: SharedAnswers[int] = SharedAnswers(2.0, lambda: now[0], cpu=lambda: cpu[0])
     answers = iter(range(10))
 
     def compute() -> int:
-        now[0] += 1.0
+        now[0] += 60.0  # others have the machine meanwhile
+        cpu[0] += 0.1
         return next(answers)
 
     assert shared.get("a", compute) == 0
-    now[0] = 1.0 + REST - 0.5
+    now[0] += 0.1 * REST - 0.5
     assert shared.get("a", compute) == 0
     assert shared.get("a", compute, needs_newer=True) == 1
-    now[0] += REST_IN_NEED - 0.5
+    now[0] += 0.1 * REST_IN_NEED - 0.1
     assert shared.get("a", compute, needs_newer=True) == 1
-    now[0] += REST
+    now[0] += 0.1 * REST
     assert shared.get("a", compute) == 2
+
+
+def test_no_answer_is_kept_for_longer_than_a_bound() -> None:
+    now, cpu = [0.0], iter([0.0, 100.0, 100.0, 100.0])
+    shared: SharedAnswers[int] = SharedAnswers(2.0, lambda: now[0], cpu=lambda: next(cpu))
+    answers = iter(range(10))
+    assert shared.get("a", lambda: next(answers)) == 0
+    now[0] = OLDEST_S - 0.1
+    assert shared.get("a", lambda: next(answers)) == 0
+    now[0] = OLDEST_S
+    assert shared.get("a", lambda: next(answers)) == 1
 
 
 def test_who_needs_a_new_answer_gets_one_begun_after_the_question_and_twenty_cost_as_one() -> None:
