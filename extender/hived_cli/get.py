@@ -614,7 +614,7 @@ def _node_table(nodes: Sequence[NodeView], is_bad: bool, is_wide: bool, selector
         ]
         for one in nodes
     ]
-    headers = ["NODE", "HEALTH", ">FOR", ">CELLS", ">FREE", ">LOST", "REASON", "GROUPS"]
+    headers = ["NODE", "HEALTH", ">FOR", ">CELLS", ">FREE", ">LOST", "REASON", "JOBS"]
     return form().shown(headers, rows, is_fitted=not is_wide)
 
 

@@ -484,7 +484,7 @@ def test_a_wide_table_says_why_a_start_is_unknown(service: WaitingService) -> No
 
 def test_nodes_have_their_health_and_their_jobs(service: WaitingService) -> None:
     header, one, three = rows(service, "nodes")
-    assert header == ["NODE", "HEALTH", "FOR", "CELLS", "FREE", "LOST", "REASON", "GROUPS"]
+    assert header == ["NODE", "HEALTH", "FOR", "CELLS", "FREE", "LOST", "REASON", "JOBS"]
     assert one == ["dgx-1", "Healthy", "-", "8", "0", "-", "-", "me~train/default"]
     assert (three[:2], three[3:]) == (["dgx-3", "Bad"], ["8", "0", "2", "NotReady", "-"])
 

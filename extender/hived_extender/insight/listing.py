@@ -517,8 +517,9 @@ def _node(
 
 
 def _jobs_by_node(snapshot: Snapshot) -> dict[int, dict[str, None]]:
-    """The names of the jobs on each node, each once."""
+    """The names of the jobs on each node, each once, as lists have them. Cost O(groups + pods)."""
     found: dict[int, dict[str, None]] = {}
+    job_of = {group: job.name for job in parts_in(snapshot) for group in job.groups}
     arrays = snapshot.state.topology.arrays
     for name in sorted(snapshot.running):
         group = snapshot.state.groups.get(name)
@@ -526,5 +527,5 @@ def _jobs_by_node(snapshot: Snapshot) -> dict[int, dict[str, None]]:
             continue
         held = group.physical[group.physical != NO_CELL]
         for node in set(arrays.node[held].tolist()):
-            found.setdefault(node, {})[snapshot.running[name].job] = None
+            found.setdefault(node, {})[job_of.get(name, snapshot.running[name].job)] = None
     return found

@@ -98,6 +98,7 @@ def test_pods_of_a_job_that_start_one_by_one_are_one_row(cluster: Cluster) -> No
     assert (sorted(row.pods), row.api_version) == (["ns/train-a", "ns/train-b", "ns/train-c"], BATCH)
     assert len(row.nodes) == 2
     assert row.sentence.endswith("in use; 2 of its own pods run")
+    assert [name for one in cluster.answers.nodes()[1] for name in one.groups] == ["Job/ns/train"] * 2
 
 
 def test_pods_that_have_their_cells_ask_for_no_start_at_once(cluster: Cluster) -> None:
