@@ -4,12 +4,12 @@ The master itself, which makes a job elastic, talks to DLRover's own API objects
 `dlrover-master` becomes a pod as it is. Without words of a gang in the templates every pod starts by itself.
 """
 
+from hived_extender.jobs.kinds.dlrover import MASTER
 from hived_jobs.documents import Document
 from hived_jobs.policies import Action, Event, Policy, Rules
 from hived_jobs.submission import PlannedJob, PlannedPod, Role, Submission, add_env, read_job, read_role
 
 LABELS = "elasticjob.dlrover/"
-MASTER = "dlrover-master"
 
 _RESTARTS = 3
 """DLRover's default for a failed pod."""

@@ -413,6 +413,8 @@ def test_a_suspended_elastic_job_has_its_master_alone_until_it_is_resumed(lab: P
     lab.create(printed("torch-mnist"))
     expect_soon(lambda: shown(lab, ELASTIC_JOBS) == {"torch-mnist": "Suspended"})
     expect_soon(lambda: set(lab.running_pods("dlrover")) == {"elasticjob-torch-mnist-dlrover-master-0"})
+    counts = ("Held", "1 of 5 runs, 4 to come")
+    expect_soon(lambda: [(job.state, job.counts.words) for job in lab.inspector.jobs()] == [counts], every_s=0.5)
     if way == "edit":
         lab.kube.patch(f"{ELASTIC_JOBS}/torch-mnist", {"spec": {"suspend": False}})
     else:

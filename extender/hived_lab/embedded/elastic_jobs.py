@@ -7,8 +7,8 @@ are those that `hived submit` would make; one that fails is replaced.
 from collections.abc import Collection
 
 from hived.values.errors import UserError
+from hived_extender.jobs.kinds.dlrover import MASTER
 from hived_extender.kube.clocks import timestamp
-from hived_jobs.dlrover import MASTER
 from hived_jobs.policies import Phase
 from hived_jobs.submission import PlannedJob
 from hived_lab.embedded.apiserver.bodies import Body

@@ -213,6 +213,8 @@ def read(text: str) -> dict[str, Any]:
     if len(objects) != 1 or not isinstance(objects[0], dict):
         raise UserError(f"YAML: expected one job, found {len(objects)} documents; submit several with hived submit")
     body: dict[str, Any] = objects[0]
+    if "protocolVersion" in body and "kind" not in body:
+        raise UserError("YAML: this is a job of OpenPAI: save it, and hived submit job.yaml")
     metadata = body.get("metadata")
     if not isinstance(metadata, dict) or not all(isinstance(body.get(key), str) for key in ("apiVersion", "kind")):
         raise UserError("YAML: expected a job with apiVersion, kind and metadata")

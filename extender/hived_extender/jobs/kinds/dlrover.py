@@ -1,7 +1,10 @@
-"""DLRover's ElasticJob (elastic.iml.github.io/v1alpha1): `spec.suspend`."""
+"""DLRover's ElasticJob (elastic.iml.github.io/v1alpha1): `spec.suspend`, which its master survives."""
 
 from hived_extender.jobs.job import Document, Job, JobState, PodTally
 from hived_extender.jobs.kinds.kind import Source, Switch, job_of, kind_with, left_of, role_of, root_of
+
+MASTER = "dlrover-master"
+"""The role that every job has, in its spec or not."""
 
 _STATES = {"Succeeded": JobState.SUCCEEDED, "Failed": JobState.FAILED}
 
@@ -19,7 +22,8 @@ def _read(switch: Switch, document: Document) -> Job:
     if not state.is_over and switch.is_on(root):
         is_quiet = not any(each.whole("active", 0) + each.whole("pending", 0) for each in statuses.values())
         state = JobState.HELD if is_quiet else JobState.LEAVING
-    return job_of(root, roles, state, tally=PodTally(sum(wanted.values()), sum(done.values()), failed))
+    count = sum({MASTER: 1, **wanted}.values())
+    return job_of(root, roles, state, tally=PodTally(count, sum(done.values()), failed))
 
 
 ELASTIC_JOB = kind_with(Switch("elasticjobs"), "elastic.iml.github.io", "ElasticJob", ("v1alpha1",), _read)

@@ -205,6 +205,7 @@ def test_a_wrong_field_is_named(change: dict[str, str], said: str) -> None:
         ("a: 1\n---\nb: 2", "found 2 documents"),
         ("apiVersion: v1\nkind: Secret\nmetadata: {name: s}", "no job that is known"),
         ("apiVersion: batch/v1\nkind: Job", "and metadata"),
+        ("protocolVersion: 2\nname: a\ntype: job", "hived submit job.yaml"),
         ("apiVersion: batch/v1\nkind: Job\nmetadata: {namespace: a/../b}", "no name of a namespace"),
     ],
 )
