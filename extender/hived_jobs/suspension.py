@@ -11,6 +11,7 @@ from hived.values.errors import UserError
 from hived_extender.api.names import is_full
 from hived_extender.api.waiting import Job, PodCounts, When
 from hived_extender.jobs import starts
+from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.jobs.job import JobState as ObjectState
 from hived_extender.jobs.kinds import gangs, gates, marks, table
 from hived_extender.jobs.kinds.kind import Kind, Verb, path_of
@@ -85,10 +86,14 @@ def held_records(kube: KubeClient, namespace: str = "") -> list[Job]:
 
 def _row(record: Record) -> Job:
     """Return a job that is suspended in its record as lists have it."""
-    vc, pod_count = record.wishes.virtual_cluster or "", 0
+    vc, priority, pod_count = record.wishes.virtual_cluster, record.wishes.priority, 0
     with suppress(UserError):  # its document has become unusable
         plan = record.plan()
-        vc, pod_count = vc or plan.virtual_cluster, len(plan.pods)
+        pod_count, first = len(plan.pods), plan.pods[0].manifest["metadata"]
+        priority = plan.pods[0].priority if priority is None else priority
+        vc = vc or plan.virtual_cluster
+        if not vc and SCHEDULING_SPEC in (annotations := first.get("annotations", {})):
+            vc = pod_request("", first["name"], record.namespace, annotations).spec.virtual_cluster
     why = f": {record.state.reason}" if record.state.reason else ""
     sentence = f"it is suspended in its record{why}; hived release {record.full_name} starts it"
     return Job(
@@ -96,8 +101,8 @@ def _row(record: Record) -> Job:
         state="Held",
         namespace=record.namespace,
         user=record.wishes.user,
-        vc=vc,
-        priority=record.wishes.priority or 0,
+        vc=vc or "",
+        priority=priority or 0,
         cause="order",
         sentence=sentence,
         when=When(kind="unknown", because="it is held"),

@@ -49,6 +49,14 @@ kind: Job
 metadata: {{name: soon-job}}
 spec: {{template: {{spec: {{restartPolicy: Never, {containers()}}}}}}}
 """
+OPENPAI = """
+protocolVersion: 2
+name: pai
+type: job
+prerequisites: [{name: torch, type: dockerimage, uri: example/torch}]
+taskRoles: {worker: {instances: 2, dockerImage: torch, resourcePerInstance: {gpu: 1}, commands: [run]}}
+defaults: {virtualCluster: default}
+"""
 SENT = f"""---
 apiVersion: batch.volcano.sh/v1alpha1
 kind: Job
@@ -168,6 +176,20 @@ def test_what_hived_submit_has_made_is_held_by_its_record(cluster: Cluster) -> N
     for others in (["--vc", "default", "--state", "running"], ["--user", "nobody"], ["--node", "n0"], ["other"]):
         assert "sent" not in cluster.run("get", "jobs", *others).stdout
     assert cluster.run("release", "Job/default/sent").output == "Job/default/sent: released: 2 pods created\n"
+
+
+def test_a_job_of_openpai_that_is_held_is_listed_with_its_virtual_cluster_and_released_by_that_name(
+    cluster: Cluster,
+) -> None:
+    (cluster.folder / "pai.yaml").write_text(OPENPAI)
+    submitted = cluster.run("submit", str(cluster.folder / "pai.yaml"), "--unchecked", "--user", "me")
+    assert submitted.exit_code == 0, submitted.output
+    assert cluster.run("hold", "me~pai").output.startswith("OpenPAI/default/me~pai: held: ")
+    expect_soon(lambda: not cluster.pods("pai-"))
+    words = "get", "jobs", "--state", "held", "--vc", "default", "-o", "json", "pai"
+    [job] = json.loads(cluster.run(*words).output)["items"]
+    assert (job["name"], job["state"], job["priority"], job["user"]) == ("OpenPAI/default/me~pai", "Held", 10, "me")
+    assert cluster.run("release", job["name"]).output == "OpenPAI/default/me~pai: released: 2 pods created\n"
 
 
 def test_a_job_of_volcano_is_held_and_released_by_commands(cluster: Cluster) -> None:
