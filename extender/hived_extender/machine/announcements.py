@@ -78,11 +78,11 @@ class Announcements:
             notices.want(Condition(True, ALLOCATED, text), self._outbox.now.at)
             self._plan(notices)
 
-    def lazily_preempted(self, pod: PodRef, group: str, by: str) -> None:
-        """Note that a group runs on as opportunistic: its VC gave its cells to the group `by`."""
+    def lazily_preempted(self, pod: PodRef, by: str) -> None:
+        """Note that the pod of a group runs on as opportunistic: its VC gave its cells to the group `by`."""
         text = (
-            f"affinity group {group} gave its place in the virtual cluster up for {by}; it runs on, but opportunistic "
-            "now: anyone with a guarantee may preempt it"
+            f"this job gave its place in the virtual cluster up for {by}; it runs on, but opportunistic now: "
+            "any guaranteed job may preempt it"
         )
         self.say(pod, Reason.LAZY_PREEMPTED, text)
 

@@ -459,7 +459,7 @@ class BoundPods:
         records = (self._pods.get(holder.uid) for holder in group.holders if holder is not None)
         members = None
         for record in dict.fromkeys(one for one in records if one is not None):
-            self._announcements.lazily_preempted(record, group.name, group.lazy_preemptor or "")
+            self._announcements.lazily_preempted(record, group.lazy_preemptor or "")
             info = record.place.info
             if info is None:
                 continue

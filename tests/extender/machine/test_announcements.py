@@ -114,14 +114,14 @@ def test_what_happens_to_a_pod_is_told(telling: Telling) -> None:
     telling.settle()
     announcements.scheduled(POD, "n1", (0, 1), vc="research", group="default/train")
     telling.settle()
-    announcements.lazily_preempted(POD, "default/train", "default/urgent")
+    announcements.lazily_preempted(POD, "default/urgent")
     telling.settle()
     announcements.evicting(POD, "pod u-1")
     telling.settle()
     placed = "node n1, leaf cells 0,1, virtual cluster research, affinity group default/train"
     lazily = (
-        "affinity group default/train gave its place in the virtual cluster up for default/urgent; it runs on, but "
-        "opportunistic now: anyone with a guarantee may preempt it"
+        "this job gave its place in the virtual cluster up for default/urgent; it runs on, but opportunistic now: "
+        "any guaranteed job may preempt it"
     )
     assert list(telling.events()) == [
         ("Preempting", "victims on n1 (2)"),
@@ -198,7 +198,7 @@ def test_a_wait_is_taken_back_of_a_pod_that_a_dead_process_bound(telling: Tellin
 
 
 def test_replaying_a_pod_does_not_hide_that_it_was_preempted_lazily(telling: Telling) -> None:
-    telling.announcements.lazily_preempted(POD, "g", "h")
+    telling.announcements.lazily_preempted(POD, "h")
     telling.settle()
     telling.announcements.replayed(POD, "n1", (0,))
     telling.pass_time(60)
