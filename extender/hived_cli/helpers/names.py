@@ -163,7 +163,7 @@ def one_of(found: Sequence[Job], name: str) -> Job:
     """The job that a name means. Raises UserError, which lists them, if several have it."""
     if len(found) > 1:
         raise UserError(
-            f"{name} is part of {len(found)} names: {listed([job.name for job in found])}; give one of them", 409
+            f"{name} is part of {len(found)} names: {listed(sorted(job.name for job in found))}; give one of them", 409
         )
     return found[0]
 
