@@ -15,6 +15,7 @@ from hived_jobs.records import read_named
 from hived_lab.embedded.nodes import RUN_SECONDS
 from tests.cases.played import PATHS, Played, played_on
 from tests.expecting import expect_equal, expect_soon
+from tests.extender.http.pages.test_cluster_pages import BROWSER, text_of
 from tests.extender.http.pages.test_submit_page import token_in, yaml_in
 
 pytestmark = pytest.mark.sample(4)
@@ -198,6 +199,21 @@ def test_a_job_of_the_page_is_its_users_and_ends_there(lab: Lab) -> None:
     assert [(one["name"], one["user"]) for one in found] == [("Job/default/train", "alice")]
     status, _ = lab.post("/page/cancel", job="Job/default/train", version="batch/v1")
     expect_soon(lambda: (status, lab.played.running_pods()) == (303, {}))
+
+
+def test_a_gpu_that_is_a_whole_node_is_counted_once(lab: Lab) -> None:
+    lab.submitted("job-config-0")
+    lab.expect(**{"alice~job-config-0": [DAN]})
+    told = expect_soon(lambda: "1 running" in (said := lab.ask("top").output) and said, every_s=0.5)
+    rows = [line.split() for line in told.splitlines() if "-NODE-POOL" in line]
+    assert {vc: sums[:5] for vc, _, *sums in rows} == {
+        "default": ["1", "0", "0", "0", "0"],
+        "vc1": ["1", "1", "0", "0", "0"],
+    }, told
+    page = urllib3.request("GET", f"{lab.played.running.extender.url}/page/vcs", headers={"Accept": BROWSER})
+    words = text_of(page.data.decode())
+    assert "default 1 0 0 0 1 0" in words, words
+    assert "vc1 1 1 0 0 0 0" in words, words
 
 
 def test_a_user_finds_the_job_by_the_name_that_openpai_shows(lab: Lab) -> None:
