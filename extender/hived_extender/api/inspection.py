@@ -334,8 +334,9 @@ class Inspector:
         if response.status != HTTPStatus.NOT_FOUND or (said and not said.startswith(_NO_PATH)):
             return UserError(said or f"{url} answered {response.status} {response.reason}", response.status)
         older = f"its version of hived is older than this one, {__version__}"
-        why = f"{older}; update the service" if said else f"it is no hived, or {older}"
-        return OlderError(f"{url} does not exist: {why}, or give another address with --server (HIVED_SERVER)", 404)
+        option = "with --server (HIVED_SERVER)"
+        remedy = f"update the service, or give another address {option}" if said else f"give its address {option}"
+        return OlderError(f"{url} does not exist: {'' if said else 'it is no hived, or '}{older}; {remedy}", 404)
 
     def decode(self, path: str, answer_type: type[T], answer: bytes) -> T:
         """The answer of a path, read already, as a value."""

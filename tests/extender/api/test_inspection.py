@@ -110,7 +110,7 @@ def test_a_path_that_an_older_service_lacks_is_told_from_a_thing_that_is_not_the
         with pytest.raises(UserError, match="no such job"):
             Inspector(server.url).fetch("/new")
         with pytest.raises(
-            OlderError, match=r"/foreign does not exist: it is no hived, .* give another address with --s"
+            OlderError, match=r"/foreign does not exist: it is no hived, .* give give its address with --s"
         ):
             Inspector(server.url).fetch("/foreign?x=1")
 
