@@ -109,9 +109,7 @@ def test_a_path_that_an_older_service_lacks_is_told_from_a_thing_that_is_not_the
             Inspector(server.url).fetch("/old")
         with pytest.raises(UserError, match="no such job"):
             Inspector(server.url).fetch("/new")
-        with pytest.raises(
-            OlderError, match=r"/foreign does not exist: it is no hived, .* give give its address with --s"
-        ):
+        with pytest.raises(OlderError, match=r"/foreign does not exist: it is no hived, .* give its address with --s"):
             Inspector(server.url).fetch("/foreign?x=1")
 
 
