@@ -136,7 +136,8 @@ def plan_document(document: Document, submission: Submission, served: Served | N
     if served is not None and resource is None:
         raise document.section().refuse("kind", _unserved(version, kind, served))
     is_namespaced = resource is None or resource.is_namespaced
-    return objects.plan_as_object(document, submission, planner, is_namespaced=is_namespaced)
+    fields = served.spec_fields(version, kind) if served is not None and kind == "TrainJob" else ()
+    return objects.plan_as_object(document, submission, planner, is_namespaced=is_namespaced, fields=fields)
 
 
 def makes_no_pods(version: str, kind: str, served: Served | None) -> bool:

@@ -14,6 +14,7 @@ from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest
 from hived_config.loader import Configuration
 from hived_config.reader import closest
+from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER
 from hived_extender.jobs.document import Part
 from hived_extender.jobs.interpreter import Interpreter
@@ -26,6 +27,7 @@ from hived_extender.jobs.kinds.kind import job_of, path_of, role_of, root_of
 from hived_extender.jobs.kinds.own import TASK, TASK_MINIMUMS
 from hived_extender.jobs.needs import need_of
 from hived_extender.kube.client import KubeClient, KubeError
+from hived_jobs import trainer
 from hived_jobs.documents import Document, Section
 from hived_jobs.submission import (
     Job,
@@ -123,10 +125,12 @@ def plan_as_object(
     planner: Callable[[Document, Submission], PlannedJob] | None = None,
     *,
     is_namespaced: bool = True,
+    fields: Collection[str] = (),
 ) -> PlannedJob:
     """The object of a document, and the pods that its controller will make, as far as they are known.
 
-    `planner` reads the pods of its kind. Raises UserError, with file, line and place.
+    `planner` reads the pods of its kind; `fields` are those of its spec in the cluster, empty if that is not known.
+    Raises UserError, with file, line and place.
     """
     checked = None if planner is None else planner(document.copy(), submission)
     root = document.section()
@@ -154,8 +158,7 @@ def plan_as_object(
         else:
             _ask_as(pod, inner, template["spec"])
         _name_user(inner, submission.user)
-    if template_places(manifest):
-        _name_user(metadata, submission.user)
+    _mark_others(document, manifest, job, fields)
     pods = checked.pods if checked is not None else _pods_of(manifest, name, namespace, submission)
     return PlannedJob(
         pods,
@@ -167,6 +170,36 @@ def plan_as_object(
         is_suspended=_is_suspended(manifest),
         is_object=True,
     )
+
+
+def _mark_others(document: Document, manifest: Manifest, job: Job, fields: Collection[str]) -> None:
+    """Write the user onto the object and the Jobs that it makes, and all words where it has no template of its pods."""
+    submission, places = job.submission, template_places(manifest)
+    key = str(manifest["apiVersion"]).rpartition("/")[0], job.kind
+    if places or key == trainer.KIND:
+        _name_user(manifest["metadata"], submission.user)
+    if key == ("batch", "CronJob"):
+        runs = manifest["spec"]["jobTemplate"]
+        runs["metadata"] = dict(runs.get("metadata") or {})
+        _name_user(runs["metadata"], submission.user)
+    if places:
+        return
+    if key == trainer.KIND:
+        spec = manifest.setdefault("spec", {})
+        said: Manifest = {each: trainer.pod_metadata(spec, each) for each in ("labels", "annotations")}
+        asked: Manifest = {"labels": {}, "annotations": {}}
+        job.ask(asked, {})
+        words = asked["annotations"]
+        has_place = not fields or trainer.PATCHES in fields or trainer.OVERRIDES in fields
+        if submission.user and has_place and not marks.user_said(said["labels"], said["annotations"]):
+            words[marks.USER] = submission.user
+        if words and SCHEDULING_SPEC not in said["annotations"]:
+            trainer.annotate_pods(spec, words, fields)
+    elif submission.virtual_cluster or submission.priority is not None:
+        document.warnings.append(
+            f"{document.file}: --vc and --priority are not written into {job.kind} {job.name}: no pod template was "
+            f"found in it; annotate its pods with {VIRTUAL_CLUSTER} and {PRIORITY}"
+        )
 
 
 def _ask_as(pod: Manifest, metadata: Manifest, spec: Manifest) -> None:

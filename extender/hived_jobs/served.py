@@ -1,5 +1,6 @@
 """The kinds of objects that a cluster serves: its API server is asked once for each group and version."""
 
+from collections.abc import Collection
 from typing import NamedTuple, TypeVar
 from urllib.parse import quote
 
@@ -49,6 +50,19 @@ class _Group(msgspec.Struct):
     versions: list[_Version] = []
 
 
+class _Schema(msgspec.Struct):
+    kinds: list[dict[str, str]] = msgspec.field(name="x-kubernetes-group-version-kind", default_factory=list)
+    properties: dict[str, "_Schema"] = {}
+
+
+class _Components(msgspec.Struct):
+    schemas: dict[str, _Schema] = {}
+
+
+class _OpenApi(msgspec.Struct):
+    components: _Components = msgspec.field(default_factory=_Components)
+
+
 class Served:
     """The kinds of one cluster."""
 
@@ -79,6 +93,13 @@ class Served:
         assert resource is not None, "it was looked for before"
         where = f"/namespaces/{quote(namespace, safe='')}" if resource.is_namespaced else ""
         return f"{_base(api_version)}{where}/{resource.plural}"
+
+    def spec_fields(self, api_version: str, kind: str) -> Collection[str]:
+        """The fields of the spec of a kind; empty where the API server has no schema of it. Raises KubeError."""
+        group, _, version = api_version.rpartition("/")
+        said = self._get(f"/openapi/v3{_base(api_version)}", _OpenApi()).components.schemas.values()
+        name = {"group": group, "version": version, "kind": kind}
+        return next((each.properties.get("spec", _Schema()).properties for each in said if name in each.kinds), ())
 
     def _get(self, path: str, absent: T) -> T:
         try:

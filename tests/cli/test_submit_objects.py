@@ -10,9 +10,15 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from hived.values.errors import UserError
 from hived_cli import main
 from hived_extender.jobs.kinds.koordinator import PREFIX as GANG
 from hived_extender.kube.client import KubeClient, KubeError
+from hived_jobs.kinds import read_jobs
+from hived_jobs.objects import plan_as_object
+from hived_jobs.served import Served
+from hived_jobs.submission import Submission
+from hived_jobs.trainer import annotate_pods, pod_metadata
 from hived_lab.start import start_embedded
 from tests.expecting import expect_soon
 from tests.stub_server import Request, StubServer
@@ -131,6 +137,88 @@ def test_a_job_is_created_as_it_is_with_what_the_submitter_says(cluster, submit,
     assert template["spec"]["priorityClassName"] == "hived-priority-100"
     assert template["metadata"]["annotations"]["hivedscheduler.microsoft.com/virtual-cluster"] == "research"
     expect_soon(lambda: stored(kube).get("status", {}).get("ready") == 2)
+
+
+RUN = "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: nightly}\nspec: {schedule: '@yearly', jobTemplate: %s}\n"
+TRAIN = """\
+apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata: {name: train}
+spec: {runtimeRef: {name: torch-distributed}%s}
+"""
+OVERRIDE = ", podTemplateOverrides: [{targetJobs: [{name: node}], spec: {nodeSelector: {a: b}}}]"
+
+
+def printed(submit, text: str, *options: str):
+    result = submit(text, "--dry-run", "-o", "yaml", *options)
+    assert result.exit_code == 0, result.output
+    return next(one for one in yaml.safe_load_all(result.stdout) if one["kind"] != "PriorityClass")
+
+
+def test_a_run_of_a_cron_job_is_its_submitters(submit):
+    [job] = [yaml.safe_load(JOB)]
+    made = printed(submit, RUN % json.dumps({"spec": job["spec"]}))
+    assert made["spec"]["jobTemplate"]["metadata"]["annotations"] == {"hivedscheduler.microsoft.com/user": "me"}
+
+
+def test_a_train_job_patches_its_runtime_with_what_the_submitter_says(submit):
+    made = printed(submit, TRAIN % "", "--vc", "research", "--priority", "5")
+    assert made["metadata"]["annotations"]["hivedscheduler.microsoft.com/user"] == "me"
+    [patch] = made["spec"]["runtimePatches"]
+    assert patch["manager"] == "hivedscheduler.microsoft.com/submit"
+    [node] = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+    words = {"virtual-cluster": "research", "priority": "5", "user": "me"}
+    assert node["name"] == "node"
+    assert node["template"]["spec"]["template"]["metadata"] == {
+        "annotations": {f"hivedscheduler.microsoft.com/{key}": text for key, text in words.items()}
+    }
+
+
+def test_a_train_job_with_overrides_of_pods_gets_another_one(submit):
+    spec = printed(submit, TRAIN % OVERRIDE, "--vc", "research")["spec"]
+    assert "runtimePatches" not in spec
+    assert spec["podTemplateOverrides"][0]["spec"] == {"nodeSelector": {"a": "b"}}
+    told = spec["podTemplateOverrides"][1]
+    assert told["targetJobs"] == [{"name": "node"}]
+    assert told["metadata"]["annotations"]["hivedscheduler.microsoft.com/virtual-cluster"] == "research"
+
+
+@pytest.mark.parametrize(
+    ("field", "known"),
+    [
+        ("runtimePatches", {"suspend", "runtimePatches"}),
+        ("runtimePatches", set()),
+        ("podTemplateOverrides", {"podTemplateOverrides"}),
+    ],
+)
+def test_a_train_job_is_written_as_the_trainer_of_the_cluster_reads_it(field, known):
+    spec = {}
+    annotate_pods(spec, {"a": "b"}, known)
+    assert list(spec) == [field]
+    assert pod_metadata(spec, "annotations") == {"a": "b"}
+
+
+def test_a_trainer_that_gives_pods_no_annotations_is_named():
+    with pytest.raises(UserError, match=r"install Kubeflow Trainer 2\.1 or later, or write it"):
+        annotate_pods({}, {"a": "b"}, {"suspend"})
+
+
+def test_the_fields_of_a_kind_are_those_of_its_schema():
+    kind = {"group": "trainer.kubeflow.org", "version": "v1alpha1", "kind": "TrainJob"}
+    schema = {"x-kubernetes-group-version-kind": [kind], "properties": {"spec": {"properties": {"suspend": {}}}}}
+    with StubServer(lambda _: (200, {"components": {"schemas": {"some": {}, "train": schema}}})) as server:
+        served = Served(KubeClient.connect(server.url))
+        assert list(served.spec_fields("trainer.kubeflow.org/v1alpha1", "TrainJob")) == ["suspend"]
+        assert not served.spec_fields("batch/v1", "Job")
+
+
+def test_options_that_no_template_takes_are_warned_of(tmp_path):
+    file = tmp_path / "spark.yaml"
+    file.write_text(SPARK)
+    [document] = read_jobs(str(file))
+    plan_as_object(document, Submission("me", virtual_cluster="research"))
+    [warning] = document.warnings
+    assert "--vc and --priority are not written into SparkApplication fit: no pod template was found" in warning
 
 
 def test_a_job_of_kubeflow_has_the_words_of_its_gang(submit, kube):

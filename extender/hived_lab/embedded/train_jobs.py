@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from hived_jobs.submission import SCHEDULER
+from hived_jobs.trainer import pod_metadata
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import turn_condition
 from hived_lab.embedded.apiserver.store import Revision
@@ -49,7 +50,9 @@ def _job_set(job: Revision, *, is_suspended: bool) -> Body:
         "containers": [{"name": _NODE, "image": "pytorch/pytorch", **container}],
     }
     count = trainer.get("numNodes", 1)
-    jobs = {"parallelism": count, "completions": count, "backoffLimit": 0, "template": {"spec": spec}}
+    patched = {key: pod_metadata(job.body["spec"], key) for key in ("labels", "annotations")}
+    template = {"metadata": patched, "spec": spec}
+    jobs = {"parallelism": count, "completions": count, "backoffLimit": 0, "template": template}
     metadata = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
     replicated = {"name": _NODE, "replicas": 1, "template": {"metadata": metadata, "spec": jobs}}
     told = {key: job.body["spec"].get(key) or {} for key in ("labels", "annotations")}
