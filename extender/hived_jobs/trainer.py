@@ -54,7 +54,7 @@ def pod_metadata(spec: Mapping[str, Any], key: str) -> dict[str, str]:
     return found
 
 
-def _below(value: Any, *keys: str) -> Mapping[str, Any]:
+def _below(value: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
     for key in keys:
         value = value.get(key) or {}
-    return value  # type: ignore[no-any-return]
+    return value

@@ -190,11 +190,12 @@ class WhatIf:
         for at, ((record, step), bundle) in enumerate(zip(steps, bundles, strict=True)):
             one = found[at]
             if bundle and self._leaving:
-                one = found[at] = self._after_victims(bundle)
+                one = self._after_victims(bundle)
             elif bundle and not self._placed and not isinstance(one, UserError):
-                one = found[at] = self._foreseen(record, step, bundle, one)
-            elif self._placed and not isinstance(one, UserError) and any(isinstance(each, Wait) for each in one):
-                one = found[at] = self._without_others(bundle, one)
+                one = self._foreseen(record, step, bundle, one)
+            if self._placed and not isinstance(one, UserError) and any(isinstance(each, Wait) for each in one):
+                one = self._without_others(bundle, one)
+            found[at] = one
             if bundle and not isinstance(one, UserError) and all(isinstance(decision, Bind) for decision in one):
                 self._placed.append(bundle)
             elif bundle and not isinstance(one, UserError):

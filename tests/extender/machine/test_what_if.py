@@ -153,6 +153,16 @@ def test_pods_of_one_question_share_the_cells_of_a_victim() -> None:
     assert [(one.outcome, len(one.victims)) for one in found] == [("preempt", 1), ("bind", 0)]
 
 
+def test_a_pod_that_waits_for_others_of_the_question_is_told_so_also_if_they_preempt() -> None:
+    small = SmallGangCluster()
+    small.pod("w-0", 4)
+    assert len(small.settle()) == 1
+    high = [manifest(f"h-{number}", 4, priorityClassName="high", priority=1000) for number in range(4)]
+    found = outcomes(small, *high)
+    assert [one[0] for one in found] == ["bind", "preempt", "wait", "wait"]
+    assert {one[2] for one in found[2:]} == {f"{BESIDE}: insufficient capacity when scheduling in VC a"}
+
+
 def test_victims_are_named_by_their_job() -> None:
     small = SmallGangCluster()
     for number in range(2):
