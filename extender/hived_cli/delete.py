@@ -2,13 +2,14 @@
 
 import shlex
 from collections.abc import Callable
+from http import HTTPStatus
 
 import click
 
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import as_json, ask, output_option
 from hived_cli.helpers.connecting import asks_api_server, asks_service
-from hived_cli.helpers.names import complete_jobs, find_ended, find_jobs, find_queued, one_of, submitted_as
+from hived_cli.helpers.names import complete_jobs, find_ended, find_held, find_jobs, find_queued, one_of, submitted_as
 from hived_cli.helpers.waits import listed
 from hived_config.reader import printable
 from hived_extender.api.inspection import Inspector, NoAnswerError
@@ -18,13 +19,14 @@ from hived_jobs.deletion import (
     Deletion,
     carry_out,
     of_ended,
-    of_job,
     of_maker,
     of_object,
     of_openpai_job,
     of_pods,
+    of_record,
     of_single_pod,
 )
+from hived_jobs.records import find_named
 
 SHOWN = 16
 
@@ -89,9 +91,9 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
     """The pods and the record that the name stands for, how to call them, and their namespace."""
     if not name.startswith(GANG) and ":" not in name:
         where, short = submitted_as(name, namespace)
-        found = of_job(kube, where, short)
-        if found is not None:
-            return found, f"job {found.record_names[0]}, with {_count(found)} and its record", where
+        record = find_named(kube, where, short)
+        if record is not None:
+            return *_recorded(of_record(kube, record)), where
         found = of_openpai_job(kube, where, short) or of_single_pod(kube, where, short)
         if found is not None:
             return found, f"{_count(found)} of {where}/{short}", where
@@ -104,7 +106,9 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
             jobs = find_jobs(inspector, name, namespace)
         except NoAnswerError:
             raise
-        except UserError:
+        except UserError as error:
+            if error.code == HTTPStatus.NOT_FOUND and (held := find_held(kube, name, namespace)) is not None:
+                return *_recorded(of_record(kube, held)), held.namespace
             latest = {job.name: job for job in reversed(find_ended(inspector, name, namespace))}
             over = [(job, found) for job in latest.values() if (found := of_ended(kube, job)) is not None]
             if not over:
@@ -128,6 +132,11 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
         raise UserError(f"{job.name} has no pods any more", 404)
     records = f" and the record of {listed(deletion.record_names)}" if deletion.records else ""
     return deletion, f"{_count(deletion)} of {printable(job.name)}{records}", job.namespace
+
+
+def _recorded(deletion: Deletion) -> tuple[Deletion, str]:
+    """The deletion of a submitted job, and how to call it."""
+    return deletion, f"job {deletion.record_names[0]}, with {_count(deletion)} and its record"
 
 
 def _count(deletion: Deletion) -> str:

@@ -496,8 +496,11 @@ def jobs(
     def fetch() -> tuple[bytes, list[Job]]:
         told = inspector.fetch(path)
         found = inspector.decode(path, Jobs, told).items
-        held = [] if is_ended else [job for job in held_records(connect, wanted["namespace"]) if is_wanted(job)]
-        if held:
+        held = held_records(connect, wanted["namespace"])
+        if is_ended:
+            found = _without_held(found, held)
+            told = msgspec.json.encode(Jobs(items=found)) if held else told
+        elif held := [job for job in held if is_wanted(job)]:
             first = sum(job.state in WAITING_STATES for job in found)
             found = [*found[:first], *held, *found[first:]]
             told = msgspec.json.encode(Jobs(items=found))
@@ -521,6 +524,13 @@ def jobs(
         return _present_jobs(found, is_limited=is_limited, is_wide=output == "wide")
 
     show(answer)
+
+
+def _without_held(jobs: Sequence[Job], held: Sequence[Job]) -> list[Job]:
+    """The jobs that have ended, without the latest row of each that is held in its record: its pods were deleted."""
+    names = [(job.name.rpartition("/")[2], job.namespace) for job in held]
+    going = [next(iter(matching(jobs, *name)), None) for name in names]
+    return [job for job in jobs if job.state != "Deleted" or all(job is not one for one in going)]
 
 
 def _check_ended(*, is_waiting: bool, state: str | None, selector: str, since: str) -> None:

@@ -9,7 +9,15 @@ import msgspec
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import as_json, output_option
 from hived_cli.helpers.connecting import asks_api_server, asks_service
-from hived_cli.helpers.names import complete_held, complete_placed, complete_unheld, find_jobs, one_of, submitted_as
+from hived_cli.helpers.names import (
+    complete_held,
+    complete_placed,
+    complete_unheld,
+    find_held,
+    find_jobs,
+    one_of,
+    submitted_as,
+)
 from hived_config.reader import printable
 from hived_extender.api.inspection import Inspector, NoAnswerError
 from hived_extender.api.names import is_full, without_kind
@@ -117,7 +125,9 @@ def _change_alone(inspector: Inspector, kube: KubeClient, name: str, namespace: 
     try:
         kind, _, where = name.partition("/") if is_full(name) else ("", "", name)
         record = find_named(kube, *submitted_as(where, namespace))
-        if record is not None and kind in ("", record.kind):
+        if record is None or kind not in ("", record.kind):
+            record = find_held(kube, name, namespace) if action == "release" else None
+        if record is not None:
             told = (suspend_record if action == "hold" else resume_record)(kube, record)
             return Changed(f"{record.kind}/{record.namespace}/{record.full_name}", action, told)
         job = one_of(find_jobs(inspector, name, namespace), name)

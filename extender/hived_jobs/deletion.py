@@ -18,7 +18,7 @@ from hived_extender.jobs.kinds.kind import path_of
 from hived_extender.jobs.kinds.table import find_kind, read
 from hived_extender.jobs.wire import Owner, PodMetadata
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
-from hived_jobs.records import NAME_PREFIX, JobPod, Record, as_seen, belongs, find_named, find_record
+from hived_jobs.records import NAME_PREFIX, JobPod, Record, as_seen, belongs, find_record
 from hived_jobs.served import Served
 from hived_jobs.submission import JOB, JOB_NAME, OF_USER, USER_NAME, full_name
 
@@ -50,10 +50,9 @@ class Deletion:
         return [*self.owners, *(f"{record.namespace}/{record.full_name}" for record in self.records)]
 
 
-def of_job(kube: KubeClient, namespace: str, name: str) -> Deletion | None:
-    """A submitted job, with all its pods; None if there is no record of it. Raises as `find_named`."""
-    record = find_named(kube, namespace, name)
-    return None if record is None else Deletion(tuple(_pods_of(kube, record)), (record,))
+def of_record(kube: KubeClient, record: Record) -> Deletion:
+    """A submitted job, with all its pods. Raises KubeError."""
+    return Deletion(tuple(_pods_of(kube, record)), (record,))
 
 
 def of_openpai_job(kube: KubeClient, namespace: str, name: str) -> Deletion | None:

@@ -192,6 +192,23 @@ def test_a_job_of_openpai_that_is_held_is_listed_with_its_virtual_cluster_and_re
     assert cluster.run("release", job["name"]).output == "OpenPAI/default/me~pai: released: 2 pods created\n"
 
 
+@pytest.mark.usefixtures("without_operators")
+def test_what_hived_submit_has_made_in_another_namespace_is_released_and_deleted_by_its_name(cluster: Cluster) -> None:
+    text = SENT.replace("name: sent", "name: away").replace("cpu: 1", "nvidia.com/gpu: 1")
+    (cluster.folder / "away.yaml").write_text(text)
+    submitted = cluster.run("submit", str(cluster.folder / "away.yaml"), "-n", "far", "--unchecked")
+    assert submitted.exit_code == 0, submitted.output
+    expect_soon(lambda: "Running" in cluster.row("away"))
+    assert "held: 2 pods deleted" in cluster.run("hold", "away").output
+    expect_soon(lambda: not cluster.pods("away-") and "Deleted" in cluster.ask("get", "jobs", "--ended").output)
+    assert "away" not in cluster.run("get", "jobs", "--ended").output
+    assert cluster.run("release", "away").output == "Job/far/away: released: 2 pods created\n"
+    assert "held: 2 pods deleted" in cluster.run("hold", "away", "-n", "far").output
+    expect_soon(lambda: not cluster.pods("away-"))
+    assert cluster.run("delete", "away", "--dry-run").output == "job far/away, with 0 pods and its record\n"
+    assert cluster.run("delete", "away", "-n", "far", "--yes").exit_code == 0
+
+
 def test_a_job_of_volcano_is_held_and_released_by_commands(cluster: Cluster) -> None:
     """The service leaves it held, though it resumes jobs that no queue has and that hived itself has suspended."""
     (cluster.folder / "ring.yaml").write_text(SENT.replace("name: sent", "name: ring"))

@@ -7,12 +7,13 @@ from contextlib import suppress
 from difflib import get_close_matches
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from hived.values.errors import HivedError, UserError
+from hived_cli.helpers.connecting import held_records
 from hived_cli.helpers.waits import has_ended, listed
 from hived_config.reader import printable
 from hived_extender.api.inspection import DEFAULT_SERVER, Credentials, Inspector, NoAnswerError, OlderError
@@ -29,6 +30,10 @@ from hived_extender.api.names import (
 )
 from hived_extender.api.queues import HELD_LATER, QueuedJob, QueuedJobs, QueueReport
 from hived_extender.api.waiting import MASKED, FreeCells, Job, Why
+from hived_extender.kube.client import KubeClient
+
+if TYPE_CHECKING:
+    from hived_jobs.records import Record
 
 CLOSE_COUNT = 3
 MOST_COMPARED = 20_000
@@ -49,6 +54,17 @@ def submitted_as(name: str, namespace: str) -> tuple[str, str]:
     bare = without_kind(name).removeprefix(GANG)
     where, slash, short = bare.partition("/")
     return (where, short) if slash else (namespace or DEFAULT_NAMESPACE, bare)
+
+
+def find_held(kube: KubeClient, name: str, namespace: str) -> "Record | None":
+    """The record of a submitted job that is suspended, in whatever namespace if none is said; None if there is none.
+
+    Raises UserError if several have the name, KubeError.
+    """
+    from hived_jobs.records import find_named  # noqa: PLC0415  # completion needs it not
+
+    held = matching(held_records(lambda **_: kube, namespace), name, namespace)
+    return find_named(kube, *submitted_as(one_of(held, name).name.partition("/")[2], "")) if held else None
 
 
 def find_queued(inspector: Inspector, name: str, namespace: str) -> QueuedJob | None:
