@@ -188,7 +188,8 @@ def _never(table: Table, entry: Entry) -> Reason | None:
 
 def _not_entitled(table: Table, entry: Entry, now: float, count: int) -> Reason:
     unit, rules = entry.unit, table.rules.of(entry.unit.queue)
-    count -= _before_in(table, table.on_hold, entry)  # they take no turn
+    held = _before_in(table, table.on_hold, entry)  # they take no turn
+    count -= held
     borrowing = table.early_refusals.get(entry.kind, "")
     if borrowing == QUOTA_KEPT:  # claimants were counted then
         borrowing = table.live.ledger.refusal(unit) or borrowing
@@ -201,12 +202,12 @@ def _not_entitled(table: Table, entry: Entry, now: float, count: int) -> Reason:
             return NotItsTurn(count, borrowing=borrowing, only_borrows=True)
         return NotItsTurn(
             count, is_blocked=is_blocked, behind=_behind(table, entry), borrowing=borrowing,
-            spares_others=_spares_others(table, unit),
+            spares_others=_spares_others(table, unit), held=held,
         )  # fmt: skip
     start = reservation.start if reservation.start.is_sure else _estimated(table, unit.vc, reservation, now)
     return NotItsTurn(
         count, start.at_s, start.certainty, is_first=True, late_s=start.late_s, borrowing=borrowing,
-        spares_others=_spares_others(table, unit), played=_played(table, unit.vc, reservation),
+        spares_others=_spares_others(table, unit), played=_played(table, unit.vc, reservation), held=held,
     )  # fmt: skip
 
 

@@ -102,8 +102,8 @@ class NoHardware(Reason, frozen=True, tag="no hardware"):
 
 
 class NotItsTurn(Reason, frozen=True, tag="turn"):
-    """So many units of its queue are before it, besides those that are held. Of the first that does not fit, when its
-    start is reserved.
+    """So many units of its queue are before it, besides `held` ones. Of the first that does not fit, when its start is
+    reserved.
 
     `start_s` is None if that is unknown, and `late_s` is the time of 9 of 10 cases of an estimate. `is_blocked`:
     policy `Block` lets none past the first one. `behind`: it may not go past a first one that has these cells
@@ -125,6 +125,7 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
     only_borrows: bool = False
     spares_others: bool = False
     played: tuple[str, float] | None = None
+    held: int = 0
 
     @property
     def awaits_cells(self) -> bool:
@@ -256,19 +257,24 @@ def _turn(reason: NotItsTurn, name: Callable[[str], str]) -> str:
     if reason.only_borrows:
         why = f", and {_IDLE.get(reason.borrowing, reason.borrowing)}" if reason.borrowing else ""
         return f"can only borrow idle cells{why}"
+    passed = reason.held + reason.before * reason.is_first  # they have lower places, and are not before it for cells
+    first = "is first"
+    if passed:
+        first += f" for cells of its virtual cluster ({passed} before it cannot have any)"
     if not reason.is_first and reason.behind == "cells" and not reason.before:
-        text = "is first in its queue"
+        text = first if passed else "is first in its queue"
     elif reason.behind == "min" and not reason.before:
-        text = "is first, and too little is left of the min of its quota"
+        text = f"{first}, and too little is left of the min of its quota"
     elif reason.behind == "quota" and not reason.before:
         text = "is first of those that wait, and a borrower comes before it for the min of its quota"
     elif reason.played is not None:
         job, until = name(reason.played[0]), rfc3339(reason.played[1])
-        text = f"is first, and its virtual cluster still counts {job} until {until}, which borrowed cells and has ended"
+        text = f"{first}, and its virtual cluster still counts {job} until {until}, which borrowed cells and has ended"
     elif reason.awaits_cells:
-        text = "is first, and the cells of its virtual cluster are in use"
+        text = f"{first}, and {'these' if passed else 'the cells of its virtual cluster'} are in use"
     else:
-        text = f"{_jobs(reason.before)} before it in its queue"
+        also = f", and {reason.held} that cannot start" if reason.held else ""
+        text = f"{_jobs(reason.before)} before it in its queue{also}"
     if reason.behind == "cells":
         text += "; cells that are free are kept for the first job of its virtual cluster"
     elif reason.behind == "quota":

@@ -115,11 +115,17 @@ def test_a_job_that_is_held_is_before_nobody() -> None:
     desk.queues.held("held", True)
     desk.turn()
     assert [desk.queues.position(key) for key in ("held", "other", "last")] == [1, 2, 3]
-    assert told(desk.queues.why("other"), str).sentence == "is first, and the cells of its virtual cluster are in use"
-    assert told(desk.queues.why("last"), str).sentence == "1 job before it in its queue"
+    said = "is first for cells of its virtual cluster (1 before it cannot have any), and these are in use"
+    assert told(desk.queues.why("other"), str).sentence == said
+    assert told(desk.queues.why("last"), str).sentence == "1 job before it in its queue, and 1 that cannot start"
     desk.queues.held("held", False)
     desk.turn()
     assert told(desk.queues.why("last"), str).sentence == "2 jobs before it in its queue"
+
+
+def test_the_first_for_cells_is_told_that_one_before_it_can_only_borrow() -> None:
+    said = "is first for cells of its virtual cluster (1 before it cannot have any), and these are in use"
+    assert told(NotItsTurn(1, is_first=True), str).sentence == said
 
 
 def test_a_first_job_is_told_which_borrower_that_has_ended_its_virtual_cluster_still_counts() -> None:
