@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hived_extender.api.waiting import Certificate, PodCounts, Why
+from hived_extender.api.waiting import MASKED, Certificate, PodCounts, Why
 from hived_extender.queues.answering import QueueAnswers
 from tests.extender.queues.embedded_jobs import (
     CONFIG,
@@ -230,17 +230,27 @@ def test_a_job_that_was_called_back_says_for_whom(called_back: Jobs) -> None:
     assert news is not None
     assert (news.by, news.namespace, bool(news.at)) == ("Job/other/winner", "other", True)
     uid = jobs.kube.get(f"{JOBS.replace('default', 'other')}/winner")["metadata"]["uid"]
-    jobs.expect(lambda: any(f"its cells go to job {uid}" in one for one in events(jobs, "Preempted")))
+    jobs.expect(
+        lambda: any(
+            f"its cells go to a job of another namespace (uid {uid})" in one for one in events(jobs, "Preempted")
+        )
+    )
 
 
-def test_who_may_not_see_the_winner_reads_its_uid(called_back: Jobs) -> None:
+def test_a_list_names_the_winner_of_another_namespace(called_back: Jobs) -> None:
     jobs = called_back
-    uid = jobs.kube.get(f"{JOBS.replace('default', 'other')}/winner")["metadata"]["uid"]
+    news = next(one for one in jobs.inspector.queued_jobs("a").items if one.name == "Job/default/lent").preempted
+    assert news is not None
+    assert (news.by, news.namespace) == ("Job/other/winner", "other")
+
+
+def test_the_name_of_the_winner_is_masked_for_those_who_may_not_see_it(called_back: Jobs) -> None:
+    jobs = called_back
     answers = QueueAnswers(jobs.running.extender.queues)
     found = answers.job("Job/default/lent", frozenset({"default"}))
     assert found is not None
     assert found.preempted is not None
-    assert (found.preempted.by, found.preempted.namespace) == (f"job {uid}", "default")
+    assert (found.preempted.by, found.preempted.namespace) == (MASKED, "")
 
 
 def test_a_winner_of_the_same_namespace_is_named_with_its_uid(tmp_path: Path) -> None:

@@ -71,8 +71,10 @@ def told(key: str, namespace: str) -> str:
 def told_with_uid(key: str, namespace: str) -> str:
     """The same with its uid, for events: a name may come again."""
     found = masked(key, namespace)
-    parts = parts_of(found)
-    return f"{'/'.join(parts[:-1])} (uid {parts[-1]})" if parts else found
+    parts, uid = parts_of(found), uid_of(found)
+    if found == f"job {uid}":
+        return f"a job of another namespace (uid {uid})"
+    return f"{'/'.join(parts[:-1])} (uid {uid})" if parts else found
 
 
 def uid_of(key: str) -> str:

@@ -17,7 +17,7 @@ from hived_config.selectors import Selector, matches
 from hived_extender.api.names import names_of as ranks_of
 from hived_extender.api.queues import HELD_LATER, QueueArgs, QueuedJob, QueueReport
 from hived_extender.api.waiting import MASKED, PodCounts, Preempted, When
-from hived_extender.jobs.job import JobName, JobRef, parts_of, uid_of
+from hived_extender.jobs.job import JobName, JobRef, masked, parts_of, uid_of
 from hived_extender.jobs.kinds import gangs
 from hived_extender.jobs.kinds.marks import user_of
 from hived_extender.jobs.kinds.table import resource_of
@@ -519,22 +519,23 @@ def _not_yet(entry: JobRecord) -> NotYet | None:
 def _preempted(turns: Turns, entry: JobRecord, seen: Seen, *, looks: bool) -> Preempted | None:
     """Return when a job without cells was suspended, if that was for another job.
 
-    A winner of a namespace outside of `seen` has its uid as its name, as in all that is written onto jobs. So has one
-    that is gone, and, unless the caller `looks`, one of any other namespace.
+    A winner of a namespace outside of `seen` is masked. One of another namespace that an earlier term chose has its
+    uid as its name if it is gone, and unless the caller `looks`.
     """
     winner, ref = entry.kept.evicted_for, entry.job.ref
+    if winner and winner == masked(entry.evicted_for, ref.namespace):
+        winner = entry.evicted_for
     parts = parts_of(winner)
     uid = uid_of(winner) if parts or winner == f"job {uid_of(winner)}" else ""
     if entry.life.has_cells or not uid or uid == ref.uid:
         return None
-    at = rfc3339(entry.kept.since_s)
-    if parts:
-        return Preempted(at=at, by="/".join(parts[:-1]), namespace=parts[1])
-    entries = turns.queues.entries.values() if looks else ()
-    other = next((one.job.ref for one in entries if one.job.ref.uid == uid and is_seen(one, seen)), None)
-    if other is None:
-        return Preempted(at=at, by=winner, namespace=ref.namespace)
-    return Preempted(at=at, by=str(other), namespace=other.namespace)
+    if not parts and looks:
+        entries = turns.queues.entries.values()
+        parts = next((parts_of(one.job.ref.key) for one in entries if one.job.ref.uid == uid), parts)
+    namespace = parts[1] if parts else ""
+    is_shown = seen is None or namespace in seen
+    name = "/".join(parts[:-1]) or winner
+    return Preempted(at=rfc3339(entry.kept.since_s), by=name if is_shown else MASKED, namespace=namespace * is_shown)
 
 
 def _asked(entry: JobRecord) -> PodSpec | None:

@@ -68,6 +68,7 @@ class JobRecord(Entry):
     asks : what it asks for now; None if it is in no queue, and `problem` says why
     spec : what it asks for, if that could be read although it is in no queue
     too_large_for : the queue in which it can never run, as no cluster like this one has cells for it; "" for others
+    evicted_for : the key of the job that its cells went to, as far as this term knows; `kept` has it `masked`
     since_s : when its life changed last
     lacks_since_s : since when cells are held for pods that have not come; None if none are
     wanted, written : the next write, and the one that is under way
@@ -80,6 +81,7 @@ class JobRecord(Entry):
     problem: str = ""
     spec: PodSpec | None = None
     too_large_for: str = ""
+    evicted_for: str = ""
     since_s: float = 0.0
     progress: HoldState | None = None
     lacks_since_s: float | None = None
@@ -272,6 +274,7 @@ class QueuedJobs(Queues):
         if winner == LATE:
             late = late.after(now, self._start_s)
             self.late(key, late)
+        entry.evicted_for = winner
         evicted_for = masked(winner, entry.job.ref.namespace)  # owners read it
         kept = entry.kept.followed_by(
             is_resumed=False, since_s=since_s or now, evicted_for=evicted_for, late=late, returned=entry.returned

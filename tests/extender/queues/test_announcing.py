@@ -126,7 +126,7 @@ def test_a_winner_of_another_namespace_is_named_by_its_uid_alone() -> None:
     case = Case()
     case.events.evicted(ref(), "a", "Job/secret/owner/u-1", 0.0)
     case.write()
-    assert case.api.told()[0][1] == "its cells go to job u-1; it waits again in queue a"
+    assert case.api.told()[0][1] == "its cells go to a job of another namespace (uid u-1); it waits again in queue a"
 
 
 def test_words_in_place_of_a_winner_stay_as_they_are() -> None:
