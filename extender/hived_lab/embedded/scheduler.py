@@ -542,11 +542,20 @@ class Scheduler:
         self._report_failure(pod, "Unschedulable", explain(nodes, reasons))
 
     def _failed(self, pod: SeenPod, error: Exception) -> None:
-        is_told = self._failures.get(pod.uid) == str(error)
-        self._failures[pod.uid] = str(error)
+        is_gone = self._is_gone(pod)  # its watch may not have said so yet
+        is_told = is_gone or self._failures.get(pod.uid) == str(error)
         log.log(logging.INFO if is_told else logging.WARNING, "scheduling %s failed: %s", pod.label, error)
         self._later(self._queue.defer, pod)
-        self._report_failure(pod, "SchedulerError", str(error))
+        if not is_gone:
+            self._failures[pod.uid] = str(error)
+            self._report_failure(pod, "SchedulerError", str(error))
+
+    def _is_gone(self, pod: SeenPod) -> bool:
+        meta = pod.view.metadata
+        try:
+            return self._kube.get(pod_path(meta.namespace, meta.name), Pod).metadata.uid != meta.uid
+        except KubeError as error:
+            return error.is_not_found
 
     def _filter(self, pod: SeenPod, feasible: list[str]) -> Filtered:
         """Return the nodes that the extender leaves; a nominated node is tried alone first."""

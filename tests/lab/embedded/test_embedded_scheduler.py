@@ -1,6 +1,7 @@
 """The scheduler loop over real HTTP on both sides: an API server with nodes, and an extender of the test's own."""
 
 import json
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -178,6 +179,21 @@ def test_a_pod_that_fits_nowhere_says_why(http: Http, extender: Extender) -> Non
     assert seen["message"] == "0/3 nodes are available: insufficient capacity in VC x."
     (event,) = events(http, "one", "FailedScheduling")
     assert (event["type"], event["message"]) == ("Warning", seen["message"])
+
+
+def test_a_pod_that_is_gone_has_no_event_and_no_warning(
+    http: Http, extender: Extender, caplog: pytest.LogCaptureFixture
+) -> None:
+    def bind(call: dict[str, Any]) -> Answer:
+        http.call("DELETE", f"{PODS}/{call['PodName']}")
+        return 200, {"Error": "default/one cannot be read"}
+
+    caplog.set_level(logging.INFO)
+    extender.bind = bind
+    create(http, "one")
+    expect_soon(lambda: "scheduling default/one failed" in caplog.text)
+    assert events(http, "one", "FailedScheduling") == []
+    assert [one for one in caplog.records if one.levelno >= logging.WARNING] == []
 
 
 def test_the_same_failure_counts_up_one_event(http: Http, extender: Extender) -> None:

@@ -253,7 +253,7 @@ class Writer:
         """Log an error that the machine does not handle."""
         if isinstance(effect, CallJob):
             log.warning("a job is not written", extra={"fields": {"job": str(effect.job), "reason": str(error)}})
-        elif isinstance(effect, TouchPod):
+        elif isinstance(effect, TouchPod) and not error.is_not_found:
             log.warning("retry not asked", extra={"fields": {"pod": effect.pod.key, "reason": str(error)}})
         elif isinstance(effect, AnnotatePod) and not (error.is_conflict or error.is_not_found):
             fields = {"pod": effect.pod.key, "reason": str(error)}
