@@ -1,5 +1,6 @@
 """What would help: the change of the configuration that a job needs, and never the end of its own gang."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -129,7 +130,8 @@ def test_an_affinity_group_names_the_node_of_its_cells_that_cannot_be_used_and_i
         played.expect_running("g-0", "g-1")
 
 
-def test_who_takes_a_node_out_says_why(tmp_path: Path) -> None:
+def test_who_takes_a_node_out_says_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     note = f"{PREFIX}reason"
     with played_on(tmp_path, nodes_config(4, 2)) as played:
 
@@ -140,6 +142,9 @@ def test_who_takes_a_node_out_says_why(tmp_path: Path) -> None:
         assert reasons() == {}, "a node in use has no need of a reason"
         played.patch_node("n1", {"spec": {"unschedulable": True}})
         expect_soon(lambda: reasons() == {"n1": "cordoned: new fans, back on Monday"})
+        assert played.inspector.nodes(is_bad=True)[0].since, "the moment at which the cordon was seen"
+        news = {"node": "n1", "healthy": False, "reason": "cordoned: new fans, back on Monday"}
+        assert news in [getattr(one, "fields", None) for one in caplog.records]
         played.create(pod("first", 4))
         played.expect_running("first")
         played.create(pod("second", 4))
@@ -148,7 +153,7 @@ def test_who_takes_a_node_out_says_why(tmp_path: Path) -> None:
         assert helped == ["once node n1 is uncordoned"]
         short = [one.remedy for one in played.inspector.status().warnings if "promised" in one.text]
         assert short == [
-            "kubectl uncordon these nodes once they are to be used again (hived get nodes --bad), or lower the promise"
+            "kubectl uncordon n1 once it is to be used again (hived get nodes --bad), or lower the promise"
         ]
         played.patch_node("n1", {"metadata": {"annotations": {note: "x" * 1000}}})
         expect_soon(lambda: reasons() == {"n1": "cordoned: " + "x" * 120})

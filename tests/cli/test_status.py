@@ -64,10 +64,14 @@ def test_a_promise_that_is_short_names_its_nodes_and_a_remedy(tmp_path: Path) ->
         assert (found["state"], nodes) == ("degraded", [("a", 8, other)])
         text = say(url)[1]
         assert f"a lacks 8 GPUs that it is promised, on {other}" in text
-        remedy = "kubectl uncordon these nodes once they are to be used again"
+        remedy = f"kubectl uncordon {other} once it is to be used again"
         assert f"-> {remedy} (hived get nodes --bad), or lower the promise" in text
         jobs.kube.patch(f"{NODES}/{other}", {"spec": {"unschedulable": None}})
         expect_soon(lambda: say(url)[0] == 0)
+        (used,) = jobs.nodes("runs")
+        jobs.kube.patch(f"{NODES}/{used}", {"spec": {"unschedulable": True}})
+        expect_soon(lambda: look(url)["bad_nodes"] == 1)
+        assert look(url)["short"] == [], "its own job uses these GPUs"
 
 
 def test_a_restart_says_what_it_recovered(tmp_path: Path) -> None:

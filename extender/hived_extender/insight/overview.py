@@ -29,7 +29,7 @@ from hived_extender.insight.answering import Answering, View
 from hived_extender.insight.ended import DAY_S
 from hived_extender.insight.store import Store
 from hived_extender.machine.certificates import counted, rfc3339
-from hived_extender.machine.cluster_cache import CORDONED
+from hived_extender.machine.cluster_cache import CORDONED, GONE
 from hived_extender.machine.devices.guarantees import shared_shortages, short_nodes
 from hived_extender.machine.service import Service
 from hived_extender.machine.verbs import NotLeadingError
@@ -118,7 +118,7 @@ class Overview:
             borrowed = sum(one.borrowed for one in queues)
         with snapshot.lock:
             state = snapshot.state
-            short = [(vc, short_nodes(state, vc)) for vc in state.topology.vc_names]
+            short = [(vc, short_nodes(state, vc, with_used=False)) for vc in state.topology.vc_names]
             shared = [str(one) for one in shared_shortages(state)]
             nodes, bad = len(state.topology.node_names), int(state.cells.node_bad.sum())
         return msgspec.structs.replace(
@@ -180,11 +180,13 @@ class Overview:
             remedy = "delete them, or push a configuration in which their cells exist"
             found.append(Notice(f"{count} without cells on a node: others may be given the same devices", remedy))
         for one in known.short:
-            nodes = ", ".join(each.node for each in one.nodes[:3]) + (" and more" if len(one.nodes) > 3 else "")
+            nodes = _listed([each.node for each in one.nodes])
             gpus = f"{one.cells} GPU{'s' * (one.cells != 1)}"
             text = f"virtual cluster {one.vc} lacks {gpus} that it is promised, on {nodes}"
             found.append(Notice(text, f"{_mending(one.nodes)} (hived get nodes --bad), or lower the promise"))
-        found += [Notice(one, "repair nodes (hived get nodes --bad), or lower a promise") for one in known.shared]
+        found += [
+            Notice(one, "repair or uncordon nodes (hived get nodes --bad), or lower a promise") for one in known.shared
+        ]
         if known.bad_nodes and not (known.short or known.shared):
             text = f"{known.bad_nodes} of {counted(known.nodes, 'node')} cannot be used; all promises hold"
             found.append(Notice(text, "hived get nodes --bad says why"))
@@ -244,8 +246,20 @@ class Overview:
 
 
 def _mending(nodes: Iterable[BadNode]) -> str:
-    are_cordoned = all(each.reason.startswith(CORDONED) for each in nodes)
-    return "kubectl uncordon these nodes once they are to be used again" if are_cordoned else "repair these nodes"
+    """The remedy of each node by its trouble."""
+    cordoned, gone, broken = list[str](), list[str](), list[str]()
+    for each in nodes:
+        (cordoned if each.reason.startswith(CORDONED) else gone if each.reason == GONE else broken).append(each.node)
+    ways = [
+        f"kubectl uncordon {_listed(cordoned)} once {'it is' if len(cordoned) == 1 else 'they are'} to be used again",
+        f"add {_listed(gone)} to Kubernetes",
+        f"repair {_listed(broken)}",
+    ]
+    return ", ".join(way for way, found in zip(ways, (cordoned, gone, broken), strict=True) if found)
+
+
+def _listed(nodes: Sequence[str]) -> str:
+    return ", ".join(nodes[:3]) + (" and more" if len(nodes) > 3 else "")
 
 
 def _bad_node(view: View, node: str) -> BadNode:

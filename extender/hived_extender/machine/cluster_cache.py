@@ -52,6 +52,9 @@ log = logging.getLogger(__name__)
 NODE_VERSIONS = 10_000
 """Nodes that are gone or not healthy of which the last version is remembered; names of autoscaled nodes never end."""
 
+GONE = "not in Kubernetes"
+"""The trouble of a node that is not there."""
+
 CORDONED = "cordoned"
 """The beginning of the trouble of a node that is alive, and takes no new pods."""
 
@@ -68,14 +71,14 @@ class ClusterNodes:
     `healthy` and `residents` are for others to read.
     """
 
-    def __init__(self, term: Term, retries: Retries, namespace_labels: NamespaceLabels | None = None) -> None:
-        self._keeps_shares = True
-        self._namespace_labels = namespace_labels if namespace_labels is not None else {}
+    def __init__(self, term: Term, retries: Retries, outbox: Outbox, namespace_labels: NamespaceLabels) -> None:
+        self._keeps_shares, self._outbox = True, outbox
+        self._namespace_labels = namespace_labels
         self._term = term
         self._retries = retries
         self._nodes: dict[str, RuledNode] = {}
         self._versions: dict[str, str] = {}
-        self._troubles: dict[str, tuple[str, float | None]] = {}  # of nodes that are there and not healthy
+        self._troubles: dict[str, tuple[str, float | None]] = {}  # of nodes that were seen and are not healthy
         self.residents = Residents()
         self.offers = Offers(None, (), self.residents, ())
         self.healthy: set[str] = set()
@@ -117,16 +120,18 @@ class ClusterNodes:
             if self.offers.put(ruled) and self._term.core is not None:
                 # kube-scheduler would ask about pods without a node only if they fit.
                 self._retries.room_made()
-        if is_gone or node.is_healthy:
+        if not is_gone and node.is_healthy:
             self._troubles.pop(name, None)
         else:
-            why, since = _trouble(node)
-            self._troubles[name] = why, seconds_of(since)
+            why, since = (GONE, "") if is_gone else _trouble(node)
+            self._note_trouble(name, why, seconds_of(since))
         self._set_health(name, node.is_healthy and not is_gone)
         if len(self._versions) > NODE_VERSIONS + len(self.healthy):
             gone = self._versions.keys() - self.healthy
             for other in sorted(gone)[: len(gone) // 2]:
                 del self._versions[other]
+                if other not in self._nodes:
+                    self._troubles.pop(other, None)
         return True
 
     def sync(self, names: Collection[str]) -> None:
@@ -134,7 +139,7 @@ class ClusterNodes:
         self._versions.clear()
         for name in self._nodes.keys() - set(names):
             del self._nodes[name]
-            self._troubles.pop(name, None)
+            self._note_trouble(name, GONE, None)
             self.offers.remove(name)
         for name in sorted(self.healthy - set(names)):
             self._set_health(name, False)
@@ -145,7 +150,14 @@ class ClusterNodes:
 
     def trouble(self, name: str) -> tuple[str, float | None]:
         """The reason why a node is unusable, and since when (seconds since 1970, None if unknown)."""
-        return self._troubles.get(name, ("not in Kubernetes", None))
+        return self._troubles.get(name, (GONE, None))
+
+    def _note_trouble(self, name: str, why: str, since_s: float | None) -> None:
+        """Keep why a node is unusable. Where Kubernetes has no moment, it is when the node was seen to become so."""
+        if since_s is None:
+            seen_s = self._outbox.now.wall if name in self.healthy else None
+            since_s = self._troubles.get(name, ("", seen_s))[1]
+        self._troubles[name] = why, since_s
 
     def _set_health(self, name: str, is_healthy: bool) -> None:
         """Tell the core. No pod is evicted for it (rule 10.15)."""
@@ -155,7 +167,8 @@ class ClusterNodes:
         self.offers.changed(name)
         if self._term.core is not None and name in self._term.core.state.topology.node_index:
             self._term.core.set_node(name, is_healthy)
-            log.info("node", extra={"fields": {"node": name, "healthy": is_healthy}})
+            fields = {"node": name, "healthy": is_healthy}
+            log.info("node", extra={"fields": fields if is_healthy else fields | {"reason": self.trouble(name)[0]}})
 
     def note_resident(
         self, pod: Pod, ruled: Callable[[Pod], RuledPod], is_lent: Callable[[Pod], bool], *, has_cells: bool
@@ -263,7 +276,7 @@ class ClusterCache:
         self.gangs = Gangs()
         self.growth = Growth(lambda: outbox.now.at)
         self._progress = Progressing(self.term, outbox, announcements)
-        self.nodes = ClusterNodes(self.term, retries, KnownLabels(interpreter.labels_of))
+        self.nodes = ClusterNodes(self.term, retries, outbox, KnownLabels(interpreter.labels_of))
         self.rounds = Rounds(self.pods, self.gangs, self.nodes.offers)
         self.bound = BoundPods(
             self.term, self.pods, self.gangs, self.rounds, interpreter, prover, outbox, announcements

@@ -8,6 +8,7 @@ import numpy as np
 from hived.cells.safety import claims_without_good_cells
 from hived.cells.state import State
 from hived.cells.topology import NO_CELL
+from hived.values.specs import FREE_PRIORITY
 from hived_extender.machine.devices.shortage import Loss, first_of, in_short
 
 
@@ -83,8 +84,8 @@ def _bad_nodes(state: State, chain: int) -> tuple[str, ...]:
     return tuple(sorted(state.topology.node_names[node] for node in nodes.tolist()))
 
 
-def short_nodes(state: State, vc: str) -> dict[str, int]:
-    """By node, the leaf cells of a VC's guarantee that are bad there."""
+def short_nodes(state: State, vc: str, *, with_used: bool = True) -> dict[str, int]:
+    """By node, the leaf cells of a VC's guarantee that are bad there; those that its jobs use still only if asked."""
     topology, cells = state.topology, state.cells
     number = topology.vc_index.get(vc)
     found: dict[str, int] = {}
@@ -94,7 +95,7 @@ def short_nodes(state: State, vc: str) -> dict[str, int]:
         first = forest.bases[1]
         count = forest.tree_count * topology.chains[forest.chain].leaf_count(forest.top_level)
         bad = first + np.flatnonzero(cells.bad[first : first + count])
-        bound = cells.bound[bad]
+        bound = cells.bound[bad if with_used else bad[cells.priority[bad] == FREE_PRIORITY]]
         nodes, counts = np.unique(topology.arrays.node[bound[bound != NO_CELL]], return_counts=True)
         for node, each in zip(nodes.tolist(), counts.tolist(), strict=True):
             name = topology.node_names[node]
