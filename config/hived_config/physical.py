@@ -134,10 +134,7 @@ class _TopCells(ListOf):
 
 TOP_CELLS = _TopCells(CELLS.what, CELL, is_never_empty=True)
 
-TWICE = (
-    "each node once in a chain, and each of its devices once; parts of a node are cells of a type between it and its "
-    "leaf cells"
-)
+TWICE = "another name; or, as a part of a node, a cell type between it and its leaf cells"
 
 _GENERATED_NAME = re.compile(r"0|[1-9][0-9]{0,17}", re.ASCII)
 

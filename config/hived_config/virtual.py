@@ -281,10 +281,10 @@ class VirtualClusters:
             if culprit is None and sum(wanted.values()) > available:
                 culprit = claim.node
         by_vc = ", ".join(f"{vc} {count}" for vc, count in wanted.items())
-        cells = f"{chain.types[depth]} cells at level {chain.level(depth)} of chain {chain.name}"
+        cells = f"{chain.types[depth]} cells of chain {chain.name}"
         apart = f" besides {split} with pinned cells inside" if split else ""
-        found = f"{sum(wanted.values())} {cells} needed ({by_vc})"
+        found = f"{sum(wanted.values())} {cells} promised ({by_vc})"
         meant, below = "", depth + 1
         if below <= chain.node_depth and sum(wanted.values()) <= available * chain.fan_out[depth]:
             meant = f"cells of {'.'.join(chain.types[: below + 1])}"
-        self._reader.note(culprit or claims[0].node, found, f"at most the {available} available{apart}", meant)
+        self._reader.note(culprit or claims[0].node, found, f"at most the {available} that there are{apart}", meant)

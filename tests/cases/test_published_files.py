@@ -84,7 +84,7 @@ REFUSED = {
     ),
     "half a node as a node": (
         with_(("- cellAddress: n2", "- cellAddress: n1")),
-        {12: "parts of a node are cells of a type between it and its leaf cells"},
+        {12: "as a part of a node, a cell type between it and its leaf cells"},
     ),
     "memory that nobody limits": (with_(("memory: 8Gi", "memory: none")), {3: "or no such key"}),
 }  # fmt: skip
@@ -105,5 +105,5 @@ def test_another_one_is_told_its_lines_and_what_to_do(tmp_path: Path, kind: str)
 
 def test_a_shortage_of_nodes_is_no_matter_of_the_path(tmp_path: Path) -> None:
     _, mistakes = validated(tmp_path, with_(("cellNumber: 1", "cellNumber: 9")))
-    assert "expected at most the 2 available" in mistakes[0]
+    assert "expected at most the 2 that there are" in mistakes[0]
     assert "did you mean" not in mistakes[0]

@@ -53,8 +53,7 @@ def test_every_recorded_cluster_loads_except_the_one_with_a_node_twice() -> None
         (
             "dup-node.yaml",
             "physicalCluster.physicalCells[1]: found node 'n0' given twice (first on line 5), "
-            "expected each node once in a chain, and each of its devices once; parts of a node are cells of a type "
-            "between it and its leaf cells",
+            "expected another name; or, as a part of a node, a cell type between it and its leaf cells",
         )
     ]
 

@@ -151,10 +151,7 @@ def test_cells_of_an_unknown_chain_are_still_checked_for_keys_and_kinds() -> Non
 
 
 CELLS = "physicalCluster.physicalCells"
-RULE = (
-    "expected each node once in a chain, and each of its devices once; parts of a node are cells of a type between it "
-    "and its leaf cells"
-)
+RULE = "expected another name; or, as a part of a node, a cell type between it and its leaf cells"
 
 
 def two_chains(first: str, second: str) -> str:

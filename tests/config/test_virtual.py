@@ -153,26 +153,26 @@ def test_a_pinned_cell_that_nobody_uses_is_an_ordinary_cell() -> None:
         (
             B_CELL,
             "{cellType: NODE.PAIR, cellNumber: 3}",
-            f"{B_PLACE}.cellType: found 3 PAIR cells at level 2 of chain NODE needed (b 3), "
-            "expected at most the 2 available",
+            f"{B_PLACE}.cellType: found 3 PAIR cells of chain NODE promised (b 3), "
+            "expected at most the 2 that there are",
         ),
         (
             A_CELL,
             "{cellType: RACK.NODE, cellNumber: 2}",
-            f"f:21: {B_PIN}.pinnedCellId: found 3 NODE cells at level 3 of chain RACK needed (a 2, b 1), "
-            "expected at most the 2 available",
+            f"f:21: {B_PIN}.pinnedCellId: found 3 NODE cells of chain RACK promised (a 2, b 1), "
+            "expected at most the 2 that there are",
         ),
         (
             A_CELL,
             A_CELL + "\n    - {cellType: RACK.NODE.PAIR.GPU, cellNumber: 1}",
             "f:17: virtualClusters.a.virtualCells[1].cellType: "
-            "found 1 GPU cells at level 1 of chain RACK needed (a 1), expected at most the 0 available",
+            "found 1 GPU cells of chain RACK promised (a 1), expected at most the 0 that there are",
         ),
         (
             A_CELL,
             "{cellType: RACK, cellNumber: 1}",
-            f"{A_PLACE}.cellType: found 1 RACK cells at level 4 of chain RACK needed (a 1), "
-            "expected at most the 0 available besides 1 with pinned cells inside",
+            f"{A_PLACE}.cellType: found 1 RACK cells of chain RACK promised (a 1), "
+            "expected at most the 0 that there are besides 1 with pinned cells inside",
         ),
     ],
 )
@@ -183,11 +183,11 @@ def test_cells_that_do_not_fit_are_a_mistake(old: str, new: str, mistake: str) -
 def test_every_level_that_is_short_is_reported() -> None:
     cells = "\n    - ".join(f"{{cellType: {path}, cellNumber: 2}}" for path in ("RACK", "RACK.NODE", "NODE"))
     text = changed(A_CELL, cells).replace(PIN, "").replace("    pinnedCells:\n", "")
-    assert [mistake.split(" needed")[0].split("found ")[1] for mistake in mistakes_of(text)] == [
-        "2 RACK cells at level 4 of chain RACK",
-        "2 NODE cells at level 3 of chain RACK",
-        "2 NODE cells at level 3 of chain NODE",
-        "2 PAIR cells at level 2 of chain NODE",
+    assert [mistake.split(" promised")[0].split("found ")[1] for mistake in mistakes_of(text)] == [
+        "2 RACK cells of chain RACK",
+        "2 NODE cells of chain RACK",
+        "2 NODE cells of chain NODE",
+        "2 PAIR cells of chain NODE",
     ]
 
 
@@ -202,8 +202,8 @@ def test_pinned_cells_in_several_racks_leave_no_rack_whole() -> None:
     text = changed("  - cellType: RACK\n", second + "  - cellType: RACK\n")
     text = text.replace(A_CELL, "{cellType: RACK, cellNumber: 1}").replace(PIN, PIN + "    - pinnedCellId: pin2\n")
     assert mistakes_of(text) == [
-        "f:18: virtualClusters.a.virtualCells[0].cellType: found 1 RACK cells at level 4 of chain RACK needed (a 1), "
-        "expected at most the 0 available besides 2 with pinned cells inside"
+        "f:18: virtualClusters.a.virtualCells[0].cellType: found 1 RACK cells of chain RACK promised (a 1), "
+        "expected at most the 0 that there are besides 2 with pinned cells inside"
     ]
 
 

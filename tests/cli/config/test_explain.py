@@ -175,7 +175,7 @@ def test_a_file_with_mistakes_is_refused_with_all_of_them(tmp_path: Path) -> Non
     file.write_text((SAMPLES / "racks.yaml").read_text().replace("cellNumber: 8", "cellNumber: 9"))
     result = explain(file)
     assert result.exit_code == 1
-    assert "9 A100-SWITCH cells at level 2 of chain A100-RACK needed" in result.stderr
+    assert "9 A100-SWITCH cells of chain A100-RACK promised" in result.stderr
 
 
 @pytest.mark.long

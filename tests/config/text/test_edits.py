@@ -324,7 +324,7 @@ def test_a_cell_type_has_to_be_clear(cell_type: str, message: str) -> None:
 
 def test_a_type_that_heads_a_chain_is_the_one_of_that_chain() -> None:
     assert "- {cellType: NODE.PAIR, cellNumber: 1}" in set_vc(SOUND, "b", {"NODE.PAIR": 1})
-    with pytest.raises(ConfigError, match="NODE cells at level 3 of chain NODE"):
+    with pytest.raises(ConfigError, match="NODE cells of chain NODE"):
         set_vc(SOUND, "b", {"NODE": 2})
 
 
@@ -358,7 +358,7 @@ def test_other_mistakes_of_the_user_say_what_was_expected() -> None:
 
 
 def test_more_than_there_is_is_refused_with_the_place() -> None:
-    with pytest.raises(ConfigError, match=r"5 RACK cells at level 3 of chain RACK needed \(a 5\)"):
+    with pytest.raises(ConfigError, match=r"5 RACK cells of chain RACK promised \(a 5\)"):
         set_vc(HARDWARE + TWO, "a", {"RACK": 5})
 
 
