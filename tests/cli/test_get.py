@@ -375,7 +375,7 @@ def rows(service: WaitingService, *arguments: str) -> list[list[str]]:
 
 def test_jobs_have_their_reason_and_their_start(service: WaitingService) -> None:
     header, gang, solo, train = rows(service, "jobs")
-    assert header == ["JOB", "VC", "STATE", "AGE", "ASKS", "WHEN", "REASON"]
+    assert header == ["JOB", "VC", "STATE", "FOR", "ASKS", "WHEN", "REASON"]
     assert gang[:3] == ["podgroup/lab/gang", "vision", "Waiting"]
     assert gang[4:] == ["2 nodes of 8 H100", "any moment (bounded)", REASON]
     assert solo == ["default/solo", "lang", "Running", "-", "1x1 H100", "-"]

@@ -59,7 +59,7 @@ def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: Wai
         "  vision is promised 1 more",
         "    --if 'cells=vision:+1xH100 NODE'",
     ]
-    ways = "to end another job, hived delete it; for cells=, hived config set-vc or hived config move"
+    ways = "hived delete JOB ends another job; for cells=, hived config set-vc or hived config move"
     assert lines[18] == f"  how: {ways}"
     assert lines[-2:] == [
         "When",

@@ -192,7 +192,7 @@ def job_columns(now: datetime, title: str = "JOB", *, is_wide: bool = False) -> 
         "USER": lambda job: printable(job.user) or UNKNOWN,
         ">PRIORITY": lambda job: UNKNOWN if is_unread(job) else priority(job.priority),
         "STATE": state,
-        ">AGE": lambda job: age(job.since, now),
+        ">FOR": lambda job: age(job.since, now),
         "ASKS": lambda job: job.asks or UNKNOWN,
         "PODS": lambda job: job.counts.words or UNKNOWN,
         "WHEN": lambda job: start(job, now, is_wide=is_wide),
@@ -454,7 +454,7 @@ def _unblocks(unblocks: Sequence[Unblock], is_queued: bool) -> Iterator[str]:
         again = "delete the job and submit it again with the change, such as hived submit --priority N"
         ways.append("delete the job with kubectl, change it, and apply it again" if is_queued else again)
     if "ends" in kinds:
-        ways.append("to end another job, hived delete it")
+        ways.append("hived delete JOB ends another job")
     if "cells" in kinds:
         ways.append("for cells=, hived config set-vc or hived config move")
     if ways:

@@ -54,7 +54,7 @@ def test_no_line_is_longer_than_the_terminal(service: WaitingService, arguments:
 
 def test_a_reason_stands_below_its_job_where_the_terminal_is_narrow(service: WaitingService) -> None:
     found = lines(service, "get", "jobs", columns=80)
-    assert found[0].split() == ["JOB", "VC", "STATE", "AGE", "WHEN"]
+    assert found[0].split() == ["JOB", "VC", "STATE", "FOR", "WHEN"]
     assert found[1].startswith("podgroup/lab/gang ")
     assert " ".join(line.strip() for line in found[2:4]) == SENTENCE
     assert found[4].startswith("default/solo ")
