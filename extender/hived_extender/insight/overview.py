@@ -27,13 +27,15 @@ from hived_extender.api.status import (
 from hived_extender.api.waiting import BadNode
 from hived_extender.insight.answering import Answering, View
 from hived_extender.insight.ended import DAY_S
+from hived_extender.insight.listing import with_queued
+from hived_extender.insight.queued import job_of
 from hived_extender.insight.store import Store
 from hived_extender.machine.certificates import counted, rfc3339
 from hived_extender.machine.cluster_cache import CORDONED, GONE
 from hived_extender.machine.devices.guarantees import shared_shortages, short_nodes
 from hived_extender.machine.service import Service
 from hived_extender.machine.verbs import NotLeadingError
-from hived_extender.queues.answering import QueueAnswers
+from hived_extender.queues.answering import QueueAnswers, Wanted
 
 SOON_S = 30 * DAY_S
 """A certificate that expires sooner is told of."""
@@ -55,7 +57,7 @@ class Files(msgspec.Struct, frozen=True):
 
 
 class Overview:
-    """Answers for any thread. Cost: that of the list of jobs, which others share, and O(leaf cells) in numpy."""
+    """Answers for any thread. Cost: that of the list of jobs, which others share, O(queued jobs), and O(leaf cells) in numpy."""
 
     def __init__(
         self,
@@ -108,14 +110,16 @@ class Overview:
         """Return the status that only a leader knows."""
         snapshot, now_s = view.snapshot, view.snapshot.at
         began, failed = self._service.term_began()
-        running, waiting, borrowed, queues = 0, 0, 0, []
+        running, waiting, borrowed, queues, queued = 0, 0, 0, [], []
         if self._queues.is_enabled:
             try:
                 queues = self._queues.queues()
+                queued = self._queues.some_jobs(Wanted(is_waiting=True), None, 0, None)[1]
             except HivedError:  # they are about to begin
                 queues = []
             running, waiting = sum(one.running for one in queues), sum(one.waiting for one in queues)
             borrowed = sum(one.borrowed for one in queues)
+        jobs = with_queued(view.jobs, [one.job for one in view.jobs], [job_of(one, view) for one in queued])
         with snapshot.lock:
             state = snapshot.state
             short = [(vc, short_nodes(state, vc, with_used=False)) for vc in state.topology.vc_names]
@@ -146,7 +150,7 @@ class Overview:
             ],
             shared=shared,
             jobs=JobTotals(
-                now=dict(Counter(one.job.state for one in view.jobs if one.job.ended is None)),
+                now=dict(Counter(job.state for job in jobs if job.ended is None)),
                 ended=dict(Counter(job.state for job in self._answering.ended(now_s - DAY_S))),
             ),
             queues=QueueTotals(
