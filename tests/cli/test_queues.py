@@ -116,13 +116,13 @@ def test_the_jobs_of_a_queue_are_in_their_order_with_reasons(jobs: Jobs) -> None
 def test_jobs_of_all_queues_have_those_with_mistakes_among_them(jobs: Jobs) -> None:
     items = json.loads(hived(jobs, "get", "queue", "--jobs", "-o", "json").output)["items"]
     (wrong,) = [item for item in items if item["name"] == "Job/default/wrong"]
-    assert (wrong["state"], wrong["position"], wrong["user"]) == ("Refused", 0, "default")
+    assert (wrong["state"], wrong["position"], wrong["user"]) == ("Refused", 0, "")
     assert "set it to a virtual cluster: a, b" in wrong["reason"]
 
 
 def test_a_job_with_a_mistake_has_no_numbers_that_are_not_known(jobs: Jobs) -> None:
     (wrong,) = [row for row in rows(hived(jobs, "get", "queue", "--jobs", "-o", "wide")) if "wrong" in row[1]]
-    assert wrong[:7] == ["-", "Job/default/wrong", "-", "-", "-", "default", "Refused"]
+    assert wrong[:7] == ["-", "Job/default/wrong", "-", "-", "-", "-", "Refused"]
 
 
 def test_jobs_of_an_embedded_cluster_with_queues_are_made_so_that_they_wait(
@@ -231,7 +231,7 @@ def test_changes_that_would_help_a_job_without_pods_are_tried(jobs: Jobs) -> Non
 
 def test_why_carries_a_change_out_by_the_job_object(jobs: Jobs) -> None:
     said = hived(jobs, "why", "second").output
-    assert "delete the job with kubectl, change it, and apply it again; to end another job, hived delete it" in said
+    assert "delete the job with kubectl, change it, and apply it again; hived delete JOB ends another job" in said
     assert "hived submit" not in said
 
 
