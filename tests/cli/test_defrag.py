@@ -155,7 +155,7 @@ def test_it_is_said_where_no_permission_would_help(tmp_path: Path) -> None:
     assert result.exit_code == 3
     answer = json.loads(result.stdout)
     assert answer["cause"] == "no arrangement"
-    assert answer["reason"] == "no arrangement of the groups of research has room, even if all of them could be moved"
+    assert answer["reason"] == "wherever the groups of research were moved, the healthy cells have no room"
 
 
 def test_moving_adds_no_leaf_cells(tmp_path: Path) -> None:

@@ -127,7 +127,9 @@ def quotas(objects: KueueObjects) -> QuotasOfQueues:
     for queue in others:
         own = POLICIES[queue.value("spec.queueingStrategy", DEFAULT_STRATEGY)]
         where = f"spec.queuePolicy of the Queue of {builder.full_names[queue.name]} in namespace kube-queue"
-        objects.remark(queue, "spec.queueingStrategy", f"most have {chosen}: write {own} into {where}")
+        objects.remark(
+            queue, "spec.queueingStrategy", f"the configuration has {chosen} for all queues: write {own} into {where}"
+        )
     _remark_uncovered(objects, tree)
     local_queues = tuple(_use(queue, leaves, namespaces, shared) for queue in objects.of("LocalQueue"))
     return QuotasOfQueues(tree, local_queues)

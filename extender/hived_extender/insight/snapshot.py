@@ -519,7 +519,9 @@ def _turn(entry: WaitingEntry) -> tuple[int, float, str]:
 def _demoted(core: Core, name: str) -> str:
     """Since when a group has no guarantee any more: `since version 7`, or a moment."""
     version, at = core.lazy_versions.get(name, 0), core.lazy_times.get(name, "")
-    return f"since version {version}" if version else f"since {at}" if at else "since a preemption or another version"
+    if not (version or at):
+        return "since a preemption" if core.lazy_preemptor(name) is not None else "since hived started, or before"
+    return f"since version {version}" if version else f"since {at}"
 
 
 def _view(record: PodRecord) -> PodView:

@@ -104,9 +104,7 @@ def cause_of(
         by_rules = any(each for one in everybody.values() for each in one.refused)
         example = f" ({barred.obstacle})" if barred.obstacle else ""
         where = f" where Kubernetes' rules allow the pods{example}" if by_rules or example else ""
-        return Cause(
-            ARRANGEMENT, f"no arrangement of the groups of {vc} has room{where}, even if all of them could be moved"
-        )
+        return Cause(ARRANGEMENT, f"wherever the groups of {vc} were moved, the healthy cells have no room{where}")
     return CUT_SHORT
 
 
