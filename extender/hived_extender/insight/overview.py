@@ -57,7 +57,9 @@ class Files(msgspec.Struct, frozen=True):
 
 
 class Overview:
-    """Answers for any thread. Cost: that of the list of jobs, which others share, O(queued jobs), and O(leaf cells) in numpy."""
+    """Answers for any thread. Cost: that of the list of jobs, which others share, of jobs that wait in queues, and
+    O(leaf cells) in numpy.
+    """
 
     def __init__(
         self,
