@@ -8,7 +8,7 @@ thread-safe: the service calls it under its lock.
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from hived.cells.state import CellState, Group, GroupState, State
 from hived.cells.topology import NO_CELL, IntArray
 from hived.complete.offers import slot_nodes
-from hived.life.groups import bind_info_of_slot
+from hived.life.groups import bind_info_of_slot, without_place
 from hived.scenario import Asked, Scenario
 from hived.scheduler import check_changed_request, handle, new_state
 from hived.values.decisions import Applied, Bind, Decision, Preempt, Wait
@@ -270,6 +270,23 @@ class Core:
         found = self.state.groups.get(group)
         return found is not None and found.virtual is None
 
+    def lend_all(self, groups: Iterable[str]) -> bool | None:
+        """Take the places of groups of one job where one of them borrows its cells: a queued job borrows as a whole.
+
+        True if they borrow now, None if there are none.
+        """
+        lent = {name: self.is_lent(name) for name in dict.fromkeys(groups)}
+        if any(lent.values()) and not all(lent.values()):
+            for name in (name for name, is_lent in lent.items() if not is_lent and name in self.state.groups):
+                times = dict(self.state.groups[name].times)
+                places = [(pod, self.info_of(pod)) for pod in self.pods_of([name])]
+                for pod, _ in places:
+                    self.delete(pod)
+                for pod, info in places:
+                    lent_info = replace(info, members=without_place(info.members))
+                    self.adopt(pod, lent_info, times.get(pod.uid, NO_TIMES))
+        return any(lent.values()) if lent else None
+
     def pods_of(self, groups: Iterable[str]) -> list[PodRequest]:
         """All pods that hold cells of these groups, once each."""
         known = [self.state.groups[name] for name in dict.fromkeys(groups) if name in self.state.groups]
@@ -503,7 +520,7 @@ class StateInputs(msgspec.Struct, frozen=True):
     """The inputs that rebuild a state after a restart or under another configuration.
 
     Healthy nodes, configured or not; pods with cells, by uid; reservations, by group; facts about devices of nodes, by
-    name, and about DeviceClasses.
+    name, and about DeviceClasses. `queued` has the groups of each queued job with cells.
     """
 
     healthy_nodes: frozenset[str] = frozenset()
@@ -511,6 +528,7 @@ class StateInputs(msgspec.Struct, frozen=True):
     reserved: Mapping[str, Reserved] = msgspec.field(default_factory=dict)
     devices: Mapping[str, NodeDevices] = msgspec.field(default_factory=dict)
     device_classes: Mapping[str, Selector] = msgspec.field(default_factory=dict)
+    queued: Sequence[Sequence[str]] = ()
 
 
 def reservations(state: State) -> dict[str, Reserved]:

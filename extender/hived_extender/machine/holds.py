@@ -6,12 +6,12 @@ cells of opportunistic jobs. Pods whose hold is lost are placed like any others.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hived.life.groups import virtual_leaves, without_place
+from hived.life.groups import virtual_leaves
 from hived.scenario import Asked
 from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
@@ -187,15 +187,7 @@ class Holds:
 
     def is_lent(self, job: JobRef) -> bool | None:
         """True if a job's pods run on borrowed cells; see `LentAsked`."""
-        core, placed = self._core, self._jobs.placed(job)
-        requests = [one.request for one in placed if one.request is not None]
-        lent = {name: core.is_lent(name) for name in dict.fromkeys(each.spec.group.name for each in requests)}
-        if any(lent.values()) and not all(lent.values()):
-            for pod in core.pods_of(name for name, is_lent in lent.items() if not is_lent):
-                info = core.info_of(pod)
-                core.delete(pod)
-                core.adopt(pod, replace(info, members=without_place(info.members)))
-        return any(lent.values()) if lent else None
+        return self._core.lend_all(one.request.spec.group.name for one in self._jobs.placed(job) if one.request)
 
     def _without_rules(self, core: Core, refused: Refused) -> Wait:
         """True if cells are missing. Asked once for each spec until the state changes."""

@@ -156,6 +156,10 @@ class Jobs:
             record.runs_at = priority
         return changed
 
+    def admitted(self) -> list[JobRef]:
+        """The jobs that have the priority of their queue, as it has admitted them."""
+        return [job for job, _ in self._priorities.values()]
+
     def forget_all(self) -> None:
         """Drop all priorities and waits of queues."""
         self._barred.clear()

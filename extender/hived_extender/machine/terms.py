@@ -79,7 +79,13 @@ class Terms:
             if record.place.info is not None and record.request is not None
         }
         reserved = reservations(self._cache.core.state) if self._cache.core is not None else {}
-        return StateInputs(frozenset(self._cache.nodes.healthy), placed, reserved, *self._cache.devices.inputs())
+        queued = [
+            [placed[each.uid].request.spec.group.name for each in self._cache.jobs.pods_of(job) if each.uid in placed]
+            for job in self._cache.jobs.admitted()
+        ]
+        return StateInputs(
+            frozenset(self._cache.nodes.healthy), placed, reserved, *self._cache.devices.inputs(), queued
+        )
 
     @property
     def spec(self) -> ClusterSpec:

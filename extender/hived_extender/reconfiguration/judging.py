@@ -170,6 +170,10 @@ class Verdicts:
             return "its cells are configured again" if has_more else "its VC has room for it again"
         if new is not None and new.lazy_preemptor not in (None, new.name):
             return f"its place in the VC is needed by {new.lazy_preemptor}"
+        if new is not None and new.lazy_preemptor is None:
+            return (
+                "other pods of its job lose their place in the VC, and a queued job has that as a whole, or not at all"
+            )
         return why_no_place(state, present, group)
 
     def _missing_cells(self, present: State, group: Group, new: Group | None) -> str:

@@ -23,11 +23,13 @@ class Successor:
     """
 
     def __init__(self, spec: ClusterSpec, draft: Draft | None = None, rules: PodRules | None = None) -> None:
-        """Cost O(cells). `draft` is where its events are recorded."""
+        """Cost O(cells). `draft` is where its events are recorded. By default no jobs are queued."""
         self.unaccounted: Errors = {}
         self.lost: Errors = {}
         self.core = Core(spec, draft, _nothing, _nothing, is_successor=True)
-        self.losses = Losses(self.core.state.topology, spec, rules or PodRules())
+        rules = rules or PodRules()
+        self.losses = Losses(self.core.state.topology, spec, rules)
+        self._has_queues = rules.queueing.is_enabled
         self._draft = draft
         self._held = StateInputs()
 
@@ -64,6 +66,8 @@ class Successor:
                 self.core.adopt(*placed)
             except UserError as error:
                 self.unaccounted[placed.request.uid] = error
+        for groups in inputs.queued if self._has_queues else ():
+            self.core.lend_all(groups)  # as the queues do that go on with it
         for uid in moved_on:
             self.core.progress(new[uid].request, new[uid].times)
         moved = {old[uid].info.node for uid in gone} | {placed.info.node for placed in come}
