@@ -106,7 +106,7 @@ def _other_name(inspector: Inspector, name: str, namespace: str) -> str | None:
         job = one_of(find_jobs(inspector, name, namespace), name)
     except UserError:
         return None
-    return job.name if job.queue and job.name != name else None
+    return job.name if job.queue and job.name != name and inspector.queued_job(job.name) is not None else None
 
 
 def _connected(connect: Callable[[], KubeClient], reason: UserError) -> KubeClient:

@@ -20,7 +20,7 @@ from hived_extender.jobs.document import Part
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.job import Job as SeenJob
 from hived_extender.jobs.job import JobState, Role
-from hived_extender.jobs.kinds import koordinator, marks, ray, table
+from hived_extender.jobs.kinds import gates, koordinator, marks, ray, table
 from hived_extender.jobs.kinds.batch import pods_at_once
 from hived_extender.jobs.kinds.description import NoObjects
 from hived_extender.jobs.kinds.kind import job_of, path_of, role_of, root_of
@@ -347,8 +347,13 @@ def reading(job: PlannedJob, configuration: Configuration | None) -> str:
     is_queued = is_followed and rules.queueing.is_enabled and marks.may_queue(seen.labels, seen.annotations)
     is_gang = is_queued or all(_names_gang(interpreter, pod) for pod, _ in need.pods)
     asks = asks_of([PodRequest("", "", "", need.spec)], need.spec.leaf_cell_type, is_gang=is_gang)
-    if is_queued:
+    has_queues, is_gated = rules.queueing.is_enabled, _are_gated(seen)
+    if is_queued or (has_queues and is_gated):
         end = f"waits in the queue of {need.spec.virtual_cluster}"
+    elif has_queues and kind == "CronJob":
+        end = f"makes Jobs which wait in the queue of {need.spec.virtual_cluster}"
+    elif is_gated:
+        end = "is held: hived starts it once it may"
     elif seen.state in (JobState.HELD, JobState.LEAVING):
         end = "is suspended: " + (
             "hived starts it once it may"
@@ -358,6 +363,11 @@ def reading(job: PlannedJob, configuration: Configuration | None) -> str:
     else:
         end = "starts as soon as there is room"
     return f"hived reads {asks} in virtual cluster {need.spec.virtual_cluster}, priority {need.spec.priority}; it {end}"
+
+
+def _are_gated(job: SeenJob) -> bool:
+    """Do all of its pods have the gate of queues?"""
+    return all(gates.is_gated(Part("template.", role.template).part("spec")) for role in job.roles)
 
 
 def _near_device(job: SeenJob, interpreter: Interpreter) -> str:

@@ -36,6 +36,16 @@ kind: StatefulSet
 metadata: {name: web}
 spec: {template: {spec: {containers: [{name: main, image: x}]}}}
 """
+LEADER = """\
+apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {name: lws}
+spec:
+  replicas: 1
+  leaderWorkerTemplate:
+    size: 2
+    workerTemplate: {spec: {containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 1}}}]}}
+"""
 POD = """\
 apiVersion: v1
 kind: Pod
@@ -240,7 +250,9 @@ def cluster(request, tmp_path_factory) -> Iterator[SimpleNamespace]:
     file = tmp_path_factory.mktemp("options") / "cluster.yaml"
     file.write_text(request.param + CONFIGURATION)
     with start_embedded(file, has_webhook=bool(request.param)) as running:
-        yield SimpleNamespace(api_url=running.cluster.api_url, service_url=running.extender.url)
+        yield SimpleNamespace(
+            api_url=running.cluster.api_url, service_url=running.extender.url, has_queues=bool(request.param)
+        )
 
 
 @pytest.fixture
@@ -302,6 +314,30 @@ def test_lists_and_why_say_when_a_job_begins(submit, cluster, kube: KubeClient) 
 
     expect_soon(lambda: f"begins at {FAR}, as its author says" in said("get", "jobs"))
     assert f"begins at {FAR}, as its author says" in said("why", "late")
+
+
+def test_a_set_whose_pods_have_gates_is_held_and_released_by_its_name(cluster, submit, kube: KubeClient) -> None:
+    result = submit(LEADER, "--begin", FAR)
+    end = "it waits in the queue of research" if cluster.has_queues else "it is held: hived starts it once it may"
+    assert result.stdout.splitlines()[-1].endswith(end)
+    where = ["--server", cluster.service_url]
+
+    def said(*words: str) -> str:
+        return CliRunner().invoke(main, [*words, *where]).output
+
+    expect_soon(lambda: f"begins at {FAR}, as its author says" in said("why", "lws"))
+    assert said("why", "lws").startswith("LeaderWorkerSet/default/lws   Held   ")
+    released = said("release", "lws", "--api-server", cluster.api_url)
+    expect_soon(lambda: all(one["spec"].get("nodeName") for one in kube.list_objects("/api/v1/pods", dict).items))
+    kube.delete("/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets/lws", with_dependents=True)
+    assert released == "LeaderWorkerSet/default/lws: released\n"
+
+
+def test_the_runs_of_a_cron_job_are_said_to_wait_in_the_queue(cluster, submit, kube: KubeClient) -> None:
+    result = submit(CRON.replace("image: x", "image: x, resources: {limits: {nvidia.com/gpu: 1}}"))
+    end = "makes Jobs which wait in the queue of research" if cluster.has_queues else "starts as soon as there is room"
+    assert result.stdout.splitlines()[-1].endswith(f"; it {end}")
+    kube.delete("/apis/batch/v1/namespaces/default/cronjobs/nightly")
 
 
 @pytest.mark.parametrize(

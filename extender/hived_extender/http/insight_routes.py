@@ -17,7 +17,7 @@ from hived_extender.http.masking import Mask
 from hived_extender.http.routing import Backend, number, query_of
 from hived_extender.insight.answering import NOT_FOUND, View, unknown
 from hived_extender.insight.holding import nodes_meeting
-from hived_extender.insight.listing import ListedJob, members_of, with_queued
+from hived_extender.insight.listing import ListedJob, held_as, members_of, with_queued
 from hived_extender.insight.queued import job_of, try_on_queued, why_queued
 from hived_extender.jobs.progress import read_duration
 from hived_extender.jobs.wire import decode_args, encode
@@ -139,8 +139,19 @@ def why(backend: Backend, question: Question) -> Answer:
         if known is None:
             raise
         return _one(question, known)
-    found = backend.insight.why(question.name)
+    found = _why_gated(backend, question.name, mask) or backend.insight.why(question.name)
     return _one(question, mask.why(found, view.snapshot.at, view.namespaces))
+
+
+def _why_gated(backend: Backend, name: str, mask: Mask) -> Why | None:
+    """Return why a job waits whose pods are there, and wait in a queue behind our gate; None of any other."""
+    queues = backend.queue_answers
+    if queues is None or not queues.is_enabled:
+        return None
+    _, listed = backend.insight.find(name)
+    seen = mask.seen(queues.namespaces())
+    found = next(filter(None, (why_queued(queues, backend.insight, each, seen) for each in listed.queues_as)), None)
+    return None if found is None else replace(found, job=held_as(listed.job, found.job))
 
 
 def try_changes(backend: Backend, question: Question) -> Answer:

@@ -371,7 +371,7 @@ def with_held(jobs: Sequence[ListedJob], held: Sequence[ListedJob]) -> tuple[lis
             found[one.name] = one
         elif place not in found:
             row = jobs[place]
-            told = _held_as(row.job, one.job)
+            told = held_as(row.job, one.job)
             parts = *row.parts, *row.queues_as
             found[place] = replace(row, job=told, parts=parts, waiting=(), certificate=one.certificate)
     return [one for place, one in enumerate(jobs) if place not in found], list(found.values())
@@ -390,7 +390,7 @@ def with_queued(listed: Sequence[ListedJob], shown: Sequence[Job], queued: Seque
         if place is None:
             found[one.name] = one
         elif place not in found:
-            row = _held_as(shown[place], one)
+            row = held_as(shown[place], one)
             is_object = is_full(row.name) and not row.name.startswith(GANG)
             names = [name for name in dict.fromkeys((row.name, *row.aliases)) if name not in (one.name, *row.pods)]
             found[place] = row if is_object else replace(row, name=one.name, aliases=names)
@@ -399,7 +399,7 @@ def with_queued(listed: Sequence[ListedJob], shown: Sequence[Job], queued: Seque
     return [*left[:waiting], *found.values(), *left[waiting:]]
 
 
-def _held_as(job: Job, told: Job) -> Job:
+def held_as(job: Job, told: Job) -> Job:
     """The row of a job's pods, with what is `told` of why it does not start."""
     return replace(
         job,

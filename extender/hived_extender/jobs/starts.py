@@ -136,9 +136,11 @@ def wait_of(job: Job, now_s: float, jobs: Jobs, never: dict[JobName, bool] | Non
             return StartWait(
                 f"waits for {one.kind} {one.name}, {why}: it never starts; {remedy}", is_never=True, left=start.after
             )
+    is_early = start.begin_s is not None and now_s < start.begin_s
     if left:
-        return StartWait(f"waits until {_ends_wanted(left, job, jobs)}", left=tuple(left))
-    if start.begin_s is not None and now_s < start.begin_s:
+        later = f", and begins at {write_time(start.begin_s)} at the earliest" if start.begin_s and is_early else ""
+        return StartWait(f"waits until {_ends_wanted(left, job, jobs)}{later}", left=tuple(left))
+    if start.begin_s is not None and is_early:
         return StartWait(f"begins at {write_time(start.begin_s)}, as its author says", start.begin_s)
     return None
 

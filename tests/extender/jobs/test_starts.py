@@ -166,6 +166,13 @@ def test_all_conditions_have_to_hold_and_those_that_do_are_taken_off(jobs: Jobs)
     assert (found.begin_s, written_after(found.left)) == (NOON_S, None)
 
 
+def test_a_job_that_waits_for_a_moment_and_for_jobs_names_both(jobs: Jobs) -> None:
+    jobs.add("prep")
+    found = waits(jobs, OK, now_s=NOON_S - 60, begin=NOON)
+    assert found is not None
+    assert found.sentence == f"waits until Job prep has succeeded, and begins at {NOON} at the earliest"
+
+
 def test_each_job_that_is_waited_for_has_the_end_that_it_has_to_have(jobs: Jobs) -> None:
     for name in ("prep", "load", "lim"):
         jobs.add(name)
