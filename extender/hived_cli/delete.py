@@ -13,12 +13,14 @@ from hived_cli.helpers.names import complete_jobs, find_ended, find_held, find_j
 from hived_cli.helpers.waits import listed
 from hived_config.reader import printable
 from hived_extender.api.inspection import Inspector, NoAnswerError
-from hived_extender.api.names import DEFAULT_NAMESPACE, GANG, namespaces_in, without_kind
+from hived_extender.api.names import DEFAULT_NAMESPACE, GANG, is_called, namespaces_in, without_kind
 from hived_extender.kube.client import KubeClient
 from hived_jobs.deletion import (
     Deletion,
     carry_out,
+    find_maker,
     of_ended,
+    of_found_maker,
     of_maker,
     of_object,
     of_openpai_job,
@@ -99,6 +101,10 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
             return found, f"{_count(found)} of {where}/{short}", where
     try:
         queued = find_queued(inspector, name, namespace)
+        if queued is not None and not is_called(queued.name, name):
+            made = find_maker(kube, queued.namespace, name)
+            if made is not None:
+                return *_made(kube, made), queued.namespace
         found = of_object(kube, queued) if queued is not None else None
         if queued is not None and found is not None:
             return found, f"{printable(queued.name)}, which goes with its pods", queued.namespace
@@ -109,6 +115,9 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
         except UserError as error:
             if error.code == HTTPStatus.NOT_FOUND and (held := find_held(kube, name, namespace)) is not None:
                 return *_recorded(of_record(kube, held)), held.namespace
+            where = namespace or DEFAULT_NAMESPACE
+            if error.code == HTTPStatus.NOT_FOUND and (made := find_maker(kube, where, name)) is not None:
+                return *_made(kube, made), made[0].split("/")[1]
             latest = {job.name: job for job in reversed(find_ended(inspector, name, namespace))}
             over = [(job, found) for job in latest.values() if (found := of_ended(kube, job)) is not None]
             if not over:
@@ -117,11 +126,17 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
             return over[0][1], f"what is left of {printable(job.name)}, which has ended", job.namespace
     except NoAnswerError as error:
         raise UserError(f"{error}; it knows the pods of gangs and groups, and no job {name!r} was submitted") from error
+    makers = {(job.namespace, job.made_by) for job in jobs}
+    if len(makers) == 1 and is_called(jobs[0].made_by, name):
+        made = find_maker(kube, jobs[0].namespace, jobs[0].made_by)
+        if made is not None:
+            return *_made(kube, made), jobs[0].namespace
     job = one_of(jobs, name)
     pods = [pod for pod in job.pods if without_kind(name) in (pod, pod.partition("/")[2])]
-    if pods and len(job.pods) > 1 and not job.is_elastic:
+    count = max(len(job.pods), job.counts.wanted)
+    if pods and count > 1 and not job.is_elastic:
         raise UserError(
-            f"{name} is one of {len(job.pods)} pods of {job.name}, which start together: name that to delete them all, "
+            f"{name} is one of {count} pods of {job.name}, which start together: name that to delete them all, "
             "or delete the pod alone with kubectl"
         )
     found = None if pods else of_object(kube, job) or of_maker(kube, job)
@@ -139,6 +154,13 @@ def _recorded(deletion: Deletion) -> tuple[Deletion, str]:
     return deletion, f"job {deletion.record_names[0]}, with {_count(deletion)} and its record"
 
 
+def _made(kube: KubeClient, maker: tuple[str, str, str]) -> tuple[Deletion, str]:
+    """The deletion of an object that makes jobs or pods, and how to call it."""
+    found = of_found_maker(kube, maker)
+    runs = f"with its {len(found.runs)} run{'s' * (len(found.runs) != 1)} and " if found.runs else "with its "
+    return found, f"{printable(maker[0])}, which goes {runs}pods"
+
+
 def _count(deletion: Deletion) -> str:
     count = len(deletion.pods)
     return f"{count} pod{'s' * (count != 1)}"
@@ -148,3 +170,5 @@ def _tell(deletion: Deletion, title: str) -> None:
     click.echo(title)
     if deletion.pods:
         click.echo(f"  {listed(deletion.pod_names, most=SHOWN)}")
+    if deletion.runs:
+        click.echo(f"  {listed(list(deletion.runs), most=SHOWN)}")

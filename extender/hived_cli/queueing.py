@@ -20,7 +20,7 @@ from hived_cli.helpers.names import (
 )
 from hived_config.reader import printable
 from hived_extender.api.inspection import Inspector, NoAnswerError
-from hived_extender.api.names import is_full, without_kind
+from hived_extender.api.names import DEFAULT_NAMESPACE, is_full, without_kind
 from hived_extender.api.queues import QueueAction, QueueArgs
 from hived_extender.kube.client import KubeClient, KubeError
 
@@ -119,8 +119,9 @@ def _connected(connect: Callable[[], KubeClient], reason: UserError) -> KubeClie
 
 def _change_alone(inspector: Inspector, kube: KubeClient, name: str, namespace: str, action: QueueAction) -> Changed:
     """Hold or release a job that no queue has. Raises UserError."""
+    from hived_jobs.deletion import find_maker  # noqa: PLC0415  # as below
     from hived_jobs.records import find_named  # noqa: PLC0415  # most jobs are in queues
-    from hived_jobs.suspension import resume, resume_record, suspend, suspend_record  # noqa: PLC0415  # as above
+    from hived_jobs.suspension import resume, resume_record, suspend, suspend_cron, suspend_record  # noqa: PLC0415  # as above
 
     try:
         kind, _, where = name.partition("/") if is_full(name) else ("", "", name)
@@ -130,6 +131,9 @@ def _change_alone(inspector: Inspector, kube: KubeClient, name: str, namespace: 
         if record is not None:
             told = (suspend_record if action == "hold" else resume_record)(kube, record)
             return Changed(f"{record.kind}/{record.namespace}/{record.full_name}", action, told)
+        made = find_maker(kube, namespace or DEFAULT_NAMESPACE, name)
+        if made is not None and made[0].startswith("CronJob/"):
+            return Changed(made[0], action, suspend_cron(kube, made[1], is_on=action == "hold"))
         job = one_of(find_jobs(inspector, name, namespace), name)
         told = (suspend if action == "hold" else resume)(kube, job)
     except KubeError as error:

@@ -13,7 +13,7 @@ from hived.values.errors import UserError
 from hived_extender.api.names import GANG, is_full
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import Job
-from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
+from hived_extender.jobs.annotations import BIND_INFO, SCHEDULING_SPEC, pod_request
 from hived_extender.jobs.kinds.kind import path_of
 from hived_extender.jobs.kinds.table import find_kind, read
 from hived_extender.jobs.wire import Owner, PodMetadata
@@ -24,6 +24,17 @@ from hived_jobs.submission import JOB, JOB_NAME, OF_USER, USER_NAME, full_name
 
 Told = Callable[[str], None]
 
+MAKERS = (
+    ("batch/v1", "CronJob"),
+    ("apps/v1", "Deployment"),
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"),
+    ("ray.io/v1", "RayService"),
+    ("apps/v1", "StatefulSet"),
+    ("apps/v1", "DaemonSet"),
+    ("apps/v1", "ReplicaSet"),
+)
+"""Kinds that outlive their pods and runs: version and kind. One that makes objects of another stands before it."""
+
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
@@ -31,12 +42,14 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 class Deletion:
     """Pods and records to delete together, or the `owners` of pods, which go with them: path and uid by name.
 
-    `makers` are controllers that would create pods again, as kubectl calls them, with how many of the pods each has.
+    `runs` are Jobs that go with their owner. `makers` are controllers that would create pods again, as kubectl calls
+    them, with how many of the pods each has.
     """
 
     pods: tuple[JobPod, ...]
     records: tuple[Record, ...]
     makers: tuple[tuple[str, int], ...] = ()
+    runs: tuple[str, ...] = ()
     owners: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
@@ -83,6 +96,39 @@ def of_object(kube: KubeClient, job: QueuedJob | Job) -> Deletion | None:
     return Deletion((), (), owners={job.name: (path, kube.get(path)["metadata"]["uid"])})
 
 
+def find_maker(kube: KubeClient, namespace: str, name: str) -> tuple[str, str, str] | None:
+    """Full name, path and uid of an object that makes pods or jobs again and again; None without one.
+
+    The name may have its kind and namespace. Kinds that the caller may not read are skipped. Raises KubeError. Cost: a
+    request per kind.
+    """
+    *before, short = name.split("/")
+    kinds = {kind.lower(): (version, kind) for version, kind in MAKERS}
+    asked = [kinds[before[0].lower()]] if before and before[0].lower() in kinds else list(MAKERS)
+    if len(before) > 1 and len(asked) > 1:
+        return None
+    where = before[-1] if before and before[-1].lower() not in kinds else namespace
+    for version, kind in asked:
+        path = path_of(version, f"{kind.lower()}s", where, short)
+        try:
+            made = kube.get(path, _Made).metadata
+        except KubeError as error:
+            if not error.is_not_found and error.status != HTTPStatus.FORBIDDEN:
+                raise
+            continue
+        return f"{kind}/{where}/{short}", path, made.uid
+    return None
+
+
+def of_found_maker(kube: KubeClient, maker: tuple[str, str, str]) -> Deletion:
+    """Return the deletion of an object of `find_maker`, with the Jobs that it made and that go with it."""
+    name, path, uid = maker
+    jobs = f"/apis/batch/v1/namespaces/{quote(name.split('/')[1], safe='')}/jobs"
+    found = kube.list_objects(jobs, _Made).items if name.startswith("CronJob/") else []
+    runs = [each.metadata for each in found if any(owner.uid == uid for owner in each.metadata.owners or ())]
+    return Deletion((), (), owners={name: (path, uid)}, runs=tuple(f"Job/{run.namespace}/{run.name}" for run in runs))
+
+
 def of_maker(kube: KubeClient, job: Job) -> Deletion | None:
     """The object of a kind that hived does not follow, if the job is called after it: what made its first pod.
 
@@ -127,9 +173,12 @@ def of_ended(kube: KubeClient, job: Job) -> Deletion | None:
 
 
 def of_single_pod(kube: KubeClient, namespace: str, name: str) -> Deletion | None:
-    """A pod whose own scheduling spec says that it starts alone; None if there is no such pod. Raises KubeError."""
+    """A pod whose author's scheduling spec says that it starts alone; None if there is no such pod. Raises KubeError.
+
+    The spec of a bound pod may be hived's, which says so of each pod of a gang: the service knows how it started.
+    """
     pod = _find_pod(kube, namespace, name)
-    if pod is None or SCHEDULING_SPEC not in _annotations(pod):
+    if pod is None or SCHEDULING_SPEC not in _annotations(pod) or BIND_INFO in _annotations(pod):
         return None
     try:
         request = pod_request(pod.metadata.uid, name, namespace, _annotations(pod))

@@ -69,6 +69,14 @@ def suspend_record(kube: KubeClient, record: Record) -> str:
     return f"held: {_pods(len(going))} deleted, and hived release makes them anew"
 
 
+def suspend_cron(kube: KubeClient, path: str, *, is_on: bool) -> str:
+    """Suspend a CronJob, by its path, or let it go on: its runs do anyway. Returns what was done; raises KubeError."""
+    if bool(kube.get(path)["spec"].get("suspend")) == is_on:
+        return "is held already" if is_on else "is not held"
+    kube.patch(path, {"spec": {"suspend": is_on}})
+    return "held: it starts no more runs; those that run go on" if is_on else RELEASED
+
+
 def held_records(kube: KubeClient, namespace: str = "") -> list[Job]:
     """Return the jobs that `hived submit` has made and that are suspended in their records, by name; no pods are there.
 

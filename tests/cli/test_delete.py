@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from hived_cli import main
 from hived_config.loader import load
-from hived_extender.api.waiting import JobState
-from hived_extender.jobs.annotations import SCHEDULING_SPEC
+from hived_extender.api.waiting import JobState, PodCounts
+from hived_extender.jobs.annotations import BIND_INFO, SCHEDULING_SPEC
 from hived_extender.kube.client import PODS, KubeClient, KubeError
 from hived_jobs.creation import create_jobs
 from hived_jobs.kinds import plan_documents, read_jobs
@@ -364,6 +364,78 @@ def test_a_pod_of_a_gang_is_not_deleted_alone(delete: Any, kube: KubeClient, ser
     result = delete("gang-0", "--yes")
     assert (result.exit_code, "gang-0 is one of 2 pods of podgroup/lab/gang" in result.stderr) == (1, True)
     assert left(kube) == ["gang-0", "gang-1"]
+
+
+@pytest.mark.parametrize("pods", [["default/gang-0", "default/gang-1"], ["default/gang-0"]])
+def test_a_bound_pod_of_a_gang_is_not_deleted_alone_although_hived_wrote_a_spec_of_one(
+    delete: Any, kube: KubeClient, service: WaitingService, pods: list[str]
+) -> None:
+    create(kube, "gang-0")
+    told = {SCHEDULING_SPEC: "{virtualCluster: research, priority: 1, leafCellNumber: 1}", BIND_INFO: "{}"}
+    kube.patch("/api/v1/namespaces/default/pods/gang-0", {"metadata": {"annotations": told}})
+    service.jobs = [replace(GANG, pods=pods, counts=PodCounts(wanted=2))]
+    result = delete("gang-0", "--yes")
+    assert (result.exit_code, "gang-0 is one of 2 pods of podgroup/lab/gang" in result.stderr) == (1, True)
+    assert left(kube) == ["gang-0"]
+
+
+CRON_JOBS = "/apis/batch/v1/namespaces/default/cronjobs"
+BATCH_JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
+@pytest.fixture
+def cron(kube: KubeClient) -> Iterator[dict[str, Any]]:
+    """A CronJob whose time never comes, with two runs; it is their owner."""
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "x"}]}}
+    spec = {"schedule": "0 0 30 2 *", "jobTemplate": {"spec": {"template": template}}}
+    made = kube.create(CRON_JOBS, {"metadata": {"name": "cron"}, "spec": spec})
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "cron", "controller": True}
+    owner["uid"] = made["metadata"]["uid"]
+    for name in ("cron-1", "cron-2"):
+        body = {"metadata": {"name": name, "ownerReferences": [owner]}, "spec": {"template": template}}
+        kube.create(BATCH_JOBS, body)
+    yield owner
+    for path in (CRON_JOBS, BATCH_JOBS):
+        for name in left(kube, path):
+            kube.delete(f"{path}/{name}")
+
+
+@pytest.mark.parametrize("name", ["cron", "cronjob/cron", "default/cron", "CronJob/default/cron"])
+@pytest.mark.parametrize("state", ["Running", "Completed", ""])
+def test_a_cron_job_goes_with_its_runs_whether_they_run_or_have_ended(
+    delete: Any, kube: KubeClient, service: WaitingService, cron: dict[str, Any], name: str, state: JobState | str
+) -> None:
+    runs = ["Job/default/cron-1", "Job/default/cron-2"]
+    row = replace(GANG, namespace="default", api_version="batch/v1", pods=[], made_by="CronJob/default/cron")
+    service.jobs = [replace(row, name=run, state=state, aliases=[row.made_by]) for run in runs if state]
+    result = delete(name, "--yes")
+    assert (result.exit_code, result.stdout.splitlines()) == (
+        0,
+        [
+            "CronJob/default/cron, which goes with its 2 runs and pods",
+            f"  {', '.join(runs)}",
+            "CronJob/default/cron deleted",
+        ],
+    )
+    assert left(kube, CRON_JOBS) == []
+
+
+def test_a_run_of_a_cron_job_goes_alone_by_its_own_name(
+    delete: Any, kube: KubeClient, service: WaitingService, cron: dict[str, Any]
+) -> None:
+    made_by = "CronJob/default/cron"
+    row = replace(GANG, namespace="default", api_version="batch/v1", pods=[], made_by=made_by, aliases=[made_by])
+    service.jobs = [replace(row, name="Job/default/cron-1", state="Running")]
+    assert delete("cron-1", "--yes").exit_code == 0
+    assert (left(kube, CRON_JOBS), left(kube, BATCH_JOBS)) == (["cron"], ["cron-2"])
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_an_object_without_pods_goes_by_its_name(delete: Any, kube: KubeClient, kind: str) -> None:
+    path = f"/apis/apps/v1/namespaces/default/{kind.lower()}s"
+    kube.create(path, {"metadata": {"name": "idle"}, "spec": {"replicas": 0}})
+    result = delete("idle", "--yes")
+    assert (result.exit_code, result.stdout.splitlines()[-1]) == (0, f"{kind}/default/idle deleted")
 
 
 def test_a_name_that_is_part_of_several_has_to_be_given_in_full(delete: Any, service: WaitingService) -> None:

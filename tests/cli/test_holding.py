@@ -221,6 +221,20 @@ def test_a_job_of_volcano_is_held_and_released_by_commands(cluster: Cluster) -> 
     expect_soon(lambda: cluster.pods("ring-") == 2)
 
 
+@pytest.mark.parametrize("name", ["nightly", "cronjob/nightly", "CronJob/default/nightly"])
+def test_a_cron_job_is_suspended_and_goes_on(cluster: Cluster, name: str) -> None:
+    path = "/apis/batch/v1/namespaces/default/cronjobs"
+    if not cluster.kube.get(path)["items"]:
+        spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "m", "image": "x"}]}}}
+        body = {"schedule": "0 0 30 2 *", "jobTemplate": {"spec": spec}}
+        cluster.kube.create(path, {"metadata": {"name": "nightly"}, "spec": body})
+    full = "CronJob/default/nightly"
+    assert cluster.run("hold", name).output == f"{full}: held: it starts no more runs; those that run go on\n"
+    assert cluster.run("hold", name).output == f"{full}: is held already\n"
+    assert cluster.kube.get(f"{path}/nightly")["spec"]["suspend"]
+    assert cluster.run("release", name).output == f"{full}: released\n"
+
+
 def test_what_cannot_be_held_says_why(cluster: Cluster) -> None:
     expect_soon(lambda: cluster.row("solo"))
     told = cluster.run("hold", "solo")

@@ -77,6 +77,11 @@ def names_of(name: str, parts: Iterable[str] = ()) -> tuple[tuple[str, ...], ...
     return (name,), parts, tuple(with_namespace), (*(each for one in objects for each in _short(one)), *pods)
 
 
+def is_called(job: str, name: str) -> bool:
+    """Is the name one of those of the job with this full name, and not of a part of it or of its maker?"""
+    return any({name, without_kind(name)}.intersection(rank) for rank in names_of(job)) if job else False
+
+
 def _with_namespace(name: str) -> Iterable[str]:
     """The names of an object with its namespace: `NAMESPACE/NAME`, and after its kind in lower case."""
     kind, _, where = name.partition("/")
