@@ -13,7 +13,19 @@ from operator import mul
 import yaml
 
 from hived.values.specs import MAX_LEVELS, CellTypeSpec
-from hived_config.reader import Boolean, Integer, Key, MapOf, Reader, Record, closest, is_null, name_text, shorten
+from hived_config.reader import (
+    Boolean,
+    Integer,
+    Key,
+    MapOf,
+    Reader,
+    Record,
+    closest,
+    is_clearly,
+    is_null,
+    name_text,
+    shorten,
+)
 
 MAX_CHILD_COUNT = 32_768
 """Of one cell: some rules look at each of a cell's children for each of them."""
@@ -108,6 +120,7 @@ class CellTypes:
 
     `specs` holds the sound types in file order; `broken` names the types whose definition has a mistake, and `is_given`
     tells whether there are any definitions: a mistake noted there is not reported a second time where types are used.
+    `broken_nodes` are those of the broken types that are one node.
     """
 
     def __init__(self, reader: Reader, node: yaml.Node | None) -> None:
@@ -116,11 +129,24 @@ class CellTypes:
         self._chains: dict[str, Chain | None] = {}
         self.specs: dict[str, CellTypeSpec] = {}
         self.broken: set[str] = set()
+        self.broken_nodes: set[str] = set()
+        self._children: dict[str, yaml.Node] = {}
         self.is_given = isinstance(node, yaml.MappingNode)
         for name, key, value in CELL_TYPES.fields(reader, node):
             self._read(name, key, value)
         self._refuse_cycles()
         self.leaf_types = {spec.child_type for spec in self.specs.values()} - self.specs.keys() - self.broken
+
+    def warn_of_misspelt(self) -> None:
+        """Warn of a leaf cell type that is a defined type but for a typing error, unless a mistake says so already."""
+        told = {chain_below(self.specs, top)[0].types[-1] for top, chain in self._chains.items() if chain is None}
+        for name, spec in self.specs.items():
+            leaf = spec.child_type
+            meant = closest(leaf, self.names - {name}) if leaf in self.leaf_types - told else ""
+            if meant and is_clearly(leaf, meant):
+                expected = "a type of cellTypes, or another name for a leaf cell type"
+                found = f"leaf cell type {shorten(leaf)}, which is not defined"
+                self._reader.note(self._children[name], found, expected, meant, is_warning=True)
 
     @property
     def names(self) -> set[str]:
@@ -137,8 +163,11 @@ class CellTypes:
         is_node_level = given.value("isNodeLevel")
         if child and count is not None and is_node_level is not None:
             self.specs[name] = CellTypeSpec(name, child, count, is_node_level)
+            self._children[name] = given.nodes["childCellType"]
         else:
             self.broken.add(name)
+            if is_node_level:
+                self.broken_nodes.add(name)
 
     def _refuse_cycles(self) -> None:
         """Note each cycle once, at the type where a walk through the file first meets it, and mark its types broken."""

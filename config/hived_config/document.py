@@ -46,10 +46,13 @@ class Mistake(msgspec.Struct, frozen=True):
 
 
 class ConfigError(UserError):
-    """A configuration that cannot be used; `mistakes` lists everything wrong with it, in file order."""
+    """A configuration that cannot be used; `mistakes` lists everything wrong with it, in file order.
 
-    def __init__(self, mistakes: Sequence[Mistake]) -> None:
-        self.mistakes = tuple(mistakes)
+    `left_out` says which checks could not be made because of them; "" if all were.
+    """
+
+    def __init__(self, mistakes: Sequence[Mistake], left_out: str = "") -> None:
+        self.mistakes, self.left_out = tuple(mistakes), left_out
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
 
 

@@ -137,9 +137,10 @@ def load_text(
     with gc_paused():
         reader = open_configuration(text, file, lenient, most_nodes)
         cluster, settings, rules, certify, names, noted = _read(reader, os.environ if environ is None else environ)
+        left_out = reader.left_out
         del reader
     if cluster is None or not all(mistake.is_warning for mistake in noted):
-        raise ConfigError(noted)
+        raise ConfigError(noted, left_out)
     return Configuration(cluster, settings, rules, tuple(noted), certify, replace(names, file=file))
 
 
@@ -170,6 +171,9 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
     types = CellTypes(reader, types_node)
     skus = read_sku_types(reader, skus_node, types)
     physical = PhysicalCells(reader, types, cells_node, skus)
+    types.warn_of_misspelt()
+    if types.broken:
+        reader.left_out = f"what is below cells of type {', '.join(sorted(types.broken))}, and promises of it"
     access = given.value("access")
     decides_by = given.value("rules", Rules.HIVED)
     virtual = VirtualClusters(reader, physical, virtual_node, access, decides_by)

@@ -156,6 +156,7 @@ class PhysicalCells:
     top_counts : by chain, the number of top-level entries
     pins : the pinned cells in sound chains, by id
     is_complete : whether there is at least one top-level entry, and each has a sound chain
+    unread : by top cell type with a mistake, the addresses and places of its entries
     """
 
     def __init__(self, reader: Reader, types: CellTypes, node: yaml.Node | None, skus: SkuTypes | None = None) -> None:
@@ -171,6 +172,7 @@ class PhysicalCells:
         self.chains: dict[str, Chain] = {}
         self.top_counts: dict[str, int] = {}
         self._named_chains: set[str] = set()
+        self.unread: dict[str, list[tuple[str, yaml.Node]]] = {}
         items = TOP_CELLS.items(reader, node)
         self.is_complete = bool(items)
         if isinstance(node, yaml.SequenceNode) and not items:
@@ -178,6 +180,7 @@ class PhysicalCells:
         self.cells = tuple(self._read_top(item, index) for index, item in enumerate(items))
         self._refuse_equal_tops(items)
         self._refuse_nodes_twice()
+        self._check_unread()
         self._refuse_generated_nodes_twice()
         refuse_large_hardware(
             reader,
@@ -205,6 +208,8 @@ class PhysicalCells:
         if chain is None:
             self.is_complete = False
             self._read_shape(fields)
+            if top in types.broken:
+                self.unread.setdefault(top, []).append((reader.text(fields.get("cellAddress"), ""), node))
             return PhysicalCellSpec(top)
         self.chains.setdefault(top, chain)
         self.top_counts[top] = self.top_counts.get(top, 0) + 1
@@ -347,6 +352,21 @@ class PhysicalCells:
                 if len(own) > 1:
                     self._refuse_devices_twice(name, numbers, own)
 
+    def _check_unread(self) -> None:
+        """Note what is wrong with the addresses of top-level cells, whatever the mistake in their type is."""
+        for top, entries in self.unread.items():
+            first: dict[str, yaml.Node] = {}
+            for address, node in entries:
+                if address in first:
+                    self._note_node_twice(address, node, first[address])
+                elif address:
+                    first[address] = node
+                    if top in self._types.broken_nodes and not is_possible(address):
+                        self._warn_of_name(address, node)
+
+    def _warn_of_name(self, name: str, node: yaml.Node) -> None:
+        self._reader.note(node, f"node name {shorten(name)}", VALID_NAME, made_possible(name), is_warning=True)
+
     def _note_node_twice(self, name: str, node: yaml.Node, first: yaml.Node) -> None:
         found = f"node {shorten(name)} given twice (first on line {self._reader.line(first)})"
         self._reader.note(node, found, TWICE)
@@ -391,8 +411,7 @@ class PhysicalCells:
         """The names of the nodes in a sound file, with a warning where no node will have one."""
         for name, cells in self._nodes.items():
             if cells[0].index < 0 and not is_possible(name):
-                found = f"node name {shorten(name)}"
-                self._reader.note(cells[0].node, found, VALID_NAME, made_possible(name), is_warning=True)
+                self._warn_of_name(name, cells[0].node)
         line = self._reader.line
         written = {name: line(cells[0].node) for name, cells in self._nodes.items() if cells[0].index < 0}
         generated = []

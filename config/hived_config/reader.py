@@ -64,7 +64,7 @@ def closest(name: str, known: Collection[str]) -> str:
     return by_folded[matches[0]] if matches else ""
 
 
-def _is_clearly(name: str, meant: str) -> bool:
+def is_clearly(name: str, meant: str) -> bool:
     """Is a name a word with a typing error or two?"""
     return difflib.SequenceMatcher(None, name.casefold(), meant.casefold()).ratio() >= SAME_WORD
 
@@ -131,6 +131,7 @@ class Reader:
         self._lenient = lenient
         self._noted: list[tuple[yaml.Node, str, str, str, bool]] = []
         self._counts = {True: 0, False: 0}
+        self.left_out = ""  # the checks that a mistake has made impossible
         """The numbers of warnings (True) and of mistakes."""
         self._misspelt: set[tuple[int, str]] = set()
 
@@ -214,7 +215,7 @@ class Reader:
                 expected = f"one of {', '.join(known)}"
                 self.note(key, f"unknown key {shorten(name)}", expected, meant, self._lenient)
                 self._misspelt.add((id(node), meant))
-                if not self._lenient and meant in known and _is_clearly(name, meant):
+                if not self._lenient and meant in known and is_clearly(name, meant):
                     misspelt.setdefault(meant, value)
         return misspelt | values
 

@@ -141,6 +141,7 @@ class VirtualClusters:
         self._decides_by = decides_by
         self._physical = physical
         self._claims: list[_Claim] = []
+        self._unread: dict[str, list[tuple[str, int, yaml.Node]]] = {}  # claims to whole cells of types with mistakes
         self._pin_users: dict[str, tuple[str, yaml.Node]] = {}
         self._namespaces = NamespaceReader(reader, access)
         self._lists_all = access is Access.NAMESPACES
@@ -152,6 +153,8 @@ class VirtualClusters:
         self._used_pins = {pin_id: pin for pin_id, pin in physical.pins.items() if pin_id in self._pin_users}
         self._refuse_nested_pins()
         refuse_large_claims(reader, [(each.vc, each.count, each.chain, each.depth, each.node) for each in self._claims])
+        for name, claims in self._unread.items():
+            self._note_too_few(f"{name} cells of chain {name}", claims, len(physical.unread[name]), "")
         if physical.is_complete:
             for chain in physical.chains.values():
                 self._refuse_shortage(chain)
@@ -200,6 +203,8 @@ class VirtualClusters:
         name, *below = path.split(".")
         chain = self._physical.chains.get(name)
         if chain is None:
+            if name in self._physical.unread and not below:
+                self._unread.setdefault(name, []).append((vc, count, node))
             if not self._physical.may_have_chain(name):
                 expected = "the cell type of a top-level physical cell as the first part"
                 self._reader.note(node, f"unknown chain {shorten(name)}", expected, self._chain_meant(name))
@@ -274,17 +279,25 @@ class VirtualClusters:
 
     def _note_shortage(self, chain: Chain, depth: int, claims: list[_Claim], available: int, split: int) -> None:
         """Note, at the first claim that does not fit, how many cells of its level are needed and available."""
+        meant, below = "", depth + 1
+        needed = sum(claim.count for claim in claims)
+        if below <= chain.node_depth and needed <= available * chain.fan_out[depth]:
+            meant = f"cells of {'.'.join(chain.types[: below + 1])}"
+        apart = f" besides {split} with pinned cells inside" if split else ""
+        entries = [(claim.vc, claim.count, claim.node) for claim in claims]
+        cells = f"{chain.types[depth]} cells of chain {chain.name}"
+        self._note_too_few(cells, entries, available, apart, meant)
+
+    def _note_too_few(
+        self, cells: str, claims: list[tuple[str, int, yaml.Node]], available: int, apart: str, meant: str = ""
+    ) -> None:
+        """Note it at the first of these claims that goes beyond the available cells, if one does."""
         wanted: dict[str, int] = {}
         culprit = None
-        for claim in claims:
-            wanted[claim.vc] = wanted.get(claim.vc, 0) + claim.count
+        for vc, count, node in claims:
+            wanted[vc] = wanted.get(vc, 0) + count
             if culprit is None and sum(wanted.values()) > available:
-                culprit = claim.node
-        by_vc = ", ".join(f"{vc} {count}" for vc, count in wanted.items())
-        cells = f"{chain.types[depth]} cells of chain {chain.name}"
-        apart = f" besides {split} with pinned cells inside" if split else ""
-        found = f"{sum(wanted.values())} {cells} promised ({by_vc})"
-        meant, below = "", depth + 1
-        if below <= chain.node_depth and sum(wanted.values()) <= available * chain.fan_out[depth]:
-            meant = f"cells of {'.'.join(chain.types[: below + 1])}"
-        self._reader.note(culprit or claims[0].node, found, f"at most the {available} that there are{apart}", meant)
+                culprit = node
+        if culprit is not None:
+            found = f"{sum(wanted.values())} {cells} promised ({', '.join(f'{vc} {n}' for vc, n in wanted.items())})"
+            self._reader.note(culprit, found, f"at most the {available} that there are{apart}", meant)

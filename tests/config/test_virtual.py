@@ -3,6 +3,7 @@
 import pytest
 
 from hived.values.specs import VirtualCellSpec, VirtualClusterSpec
+from hived_config.document import ConfigError
 from hived_config.loader import load_text
 from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 
@@ -178,6 +179,43 @@ def test_a_pinned_cell_that_nobody_uses_is_an_ordinary_cell() -> None:
 )
 def test_cells_that_do_not_fit_are_a_mistake(old: str, new: str, mistake: str) -> None:
     assert mistakes_of(changed(old, new)) == [mistake]
+
+
+MANY = """
+physicalCluster:
+  cellTypes:
+    A100-NODE: {childCellType: A100, childCellNumber: -4, isNodeLevel: true}
+  physicalCells:
+  - {cellType: A100-NODE, cellAddress: node-1}
+  - {cellType: A100-NODE, cellAddress: Node_2}
+  - {cellType: A100-NODE, cellAddress: node-1}
+virtualClusters:
+  research: {virtualCells: [{cellType: A100-NODE, cellNumber: 3}]}
+  product: {virtualCells: [{cellType: A100-NODE, cellNumber: 2}]}
+"""
+
+
+def test_a_mistake_in_a_type_hides_none_that_does_not_depend_on_it() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text(MANY, "f")
+    assert [str(one).partition(": found ")[2] for one in caught.value.mistakes] == [
+        "-4, expected a whole number of children, at least 1",
+        "node name 'Node_2', expected a name that a Kubernetes node can have (at most 253 of a-z, 0-9, '-' and "
+        "'.') (did you mean node-2?)",
+        "node 'node-1' given twice (first on line 6), expected another name; or, as a part of a node, a cell type "
+        "between it and its leaf cells",
+        "5 A100-NODE cells of chain A100-NODE promised (research 3, product 2), expected at most the 3 that there are",
+    ]
+    assert caught.value.left_out == "what is below cells of type A100-NODE, and promises of it"
+
+
+def test_a_leaf_cell_type_that_is_almost_a_defined_type_is_a_warning() -> None:
+    types = "    RACK: {childCellType: A100-NOD, childCellNumber: 2}\n    A100-NODE: {childCellType: A100,"
+    text = MANY.replace("    A100-NODE: {childCellType: A100,", types, 1).replace("-4", "4").replace("Node_2", "node-2")
+    text = text.replace("node-1}\nv", "node-3}\nv").replace("cellNumber: 3", "cellNumber: 1")
+    (warning,) = load_text(text, "f").warnings
+    assert "leaf cell type 'A100-NOD', which is not defined" in str(warning)
+    assert "(did you mean A100-NODE?)" in str(warning)
 
 
 def test_every_level_that_is_short_is_reported() -> None:

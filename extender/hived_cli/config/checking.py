@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from hived.values.specs import ClusterSpec
-from hived_cli.config.given import find_file, takes_files
+from hived_cli.config.given import find_file, not_checked, takes_files
 from hived_cli.helpers.answers import as_json, format_option
 from hived_config.document import ConfigError, Mistake
 from hived_config.loader import load
@@ -31,7 +31,7 @@ def validate(paths: tuple[Path, ...], lenient: bool, form: str) -> None:
       hived config validate --format json clusters/*.yaml | jq '.files[].mistakes[].line'
     """
     checked = [_check(find_file(path), lenient) for path in paths]
-    is_valid = all(cluster is not None for _, cluster, _ in checked)
+    is_valid = all(cluster is not None for _, cluster, _, _ in checked)
     if form == "json":
         answer = {"valid": is_valid, "files": [_report(*each) for each in checked]}
         click.echo(as_json(answer))
@@ -42,17 +42,17 @@ def validate(paths: tuple[Path, ...], lenient: bool, form: str) -> None:
         raise SystemExit(1)
 
 
-def _check(path: Path, lenient: bool) -> tuple[str, ClusterSpec | None, tuple[Mistake, ...]]:
-    """The name of a file, its cluster, None if it cannot be used, and everything noted about it."""
+def _check(path: Path, lenient: bool) -> tuple[str, ClusterSpec | None, tuple[Mistake, ...], str]:
+    """The name of a file, its cluster, None if it cannot be used, all that is noted, and what could not be checked."""
     file = click.format_filename(path)
     try:
         configuration = load(path, lenient)
     except ConfigError as error:
-        return file, None, error.mistakes
-    return file, configuration.cluster, configuration.warnings
+        return file, None, error.mistakes, error.left_out
+    return file, configuration.cluster, configuration.warnings, ""
 
 
-def _report(file: str, cluster: ClusterSpec | None, noted: tuple[Mistake, ...]) -> dict[str, Any]:
+def _report(file: str, cluster: ClusterSpec | None, noted: tuple[Mistake, ...], left_out: str) -> dict[str, Any]:
     def listed(is_warning: bool) -> list[dict[str, Any]]:
         return [
             {key: getattr(mistake, key) for key in ("line", "path", "found", "expected", "suggestion")}
@@ -60,15 +60,18 @@ def _report(file: str, cluster: ClusterSpec | None, noted: tuple[Mistake, ...]) 
             if mistake.is_warning == is_warning
         ]
 
-    return {"file": file, "valid": cluster is not None, "mistakes": listed(False), "warnings": listed(True)}
+    found = {"file": file, "valid": cluster is not None, "mistakes": listed(False), "warnings": listed(True)}
+    return found | ({"notChecked": left_out} if left_out else {})
 
 
-def _print(file: str, cluster: ClusterSpec | None, noted: tuple[Mistake, ...]) -> None:
+def _print(file: str, cluster: ClusterSpec | None, noted: tuple[Mistake, ...], left_out: str) -> None:
     for mistake in noted:
         click.echo(str(mistake))
     if cluster is None:
         count = sum(not mistake.is_warning for mistake in noted)
         click.echo(f"{file}: {count} mistake{'s' if count > 1 else ''}")
+        if left_out:
+            click.echo(not_checked(file, left_out))
         return
     chains = {cell.cell_type for cell in cluster.physical_cells}
     vcs = len(cluster.virtual_clusters)

@@ -82,6 +82,13 @@ def tell_mistakes(error: ConfigError) -> None:
     mistakes = [each for each in error.mistakes if not each.is_warning]
     file = mistakes[0].file if mistakes else "the configuration"
     click.echo(f"{file}: {len(mistakes)} mistake{'s' * (len(mistakes) != 1)}", err=True)
+    if error.left_out:
+        click.echo(not_checked(file, error.left_out), err=True)
+
+
+def not_checked(file: str, left_out: str) -> str:
+    """The line about checks that have to wait until the mistakes are corrected."""
+    return f"{file}: not checked yet, because of these mistakes: {left_out}"
 
 
 _PATH = click.Path(path_type=Path)
