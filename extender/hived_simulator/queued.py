@@ -21,6 +21,7 @@ from hived.values.events import GroupsUpgraded
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
 from hived.virtual_time import Entry
 from hived_extender.machine.claims import Afterwards, Claim, Stage, met
+from hived_extender.queues.own_schedule import behind_node
 from hived_extender.queues.policies import THROTTLE_S, QueueRules, Rules
 from hived_extender.queues.policies import Policy as QueuePolicy
 from hived_extender.queues.queues import Queues
@@ -237,7 +238,9 @@ class QueuedLoop(Loop):
 
     def _change(self, change: Change) -> None:
         for cell in change.cells:
-            self._queues.health(dict.fromkeys(self.cluster.nodes_of(cell), change.act is Act.HEAL))
+            nodes, state = self.cluster.nodes_of(cell), self.cluster.state
+            behind = {node: behind_node(state, state.topology.node_index[node]) for node in nodes}
+            self._queues.health(dict.fromkeys(nodes, change.act is Act.HEAL), behind)
         super()._change(change)
 
     def _try_waiting(self) -> None:

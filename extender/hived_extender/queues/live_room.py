@@ -30,6 +30,7 @@ from hived_extender.machine.recording.operations import STAND_IN
 from hived_extender.machine.stand_ins import sizes_of
 from hived_extender.machine.stimuli import Claimed, Hold, HoldAsked, HoldShrunk, UpgradeAsked, VictimsAsked
 from hived_extender.machine.stimuli import Victims as Leaving
+from hived_extender.queues.own_schedule import behind_node
 from hived_extender.queues.queues import Queues
 from hived_extender.queues.room import Ask, Lent, NoCells, NoQuota, Pending, RoomMade, Victims
 from hived_extender.queues.units import Unit, pods_of
@@ -38,11 +39,12 @@ log = logging.getLogger(__name__)
 
 
 class Differences(msgspec.Struct, frozen=True):
-    """New groups, groups that are gone, and nodes with their health."""
+    """New groups, groups that are gone, and nodes with their health; virtual leaves that are in use on bad ones."""
 
     new: Mapping[str, tuple[PodSpec, BindInfo]]
     gone: Sequence[str]
     nodes: Mapping[str, bool]
+    behind: Mapping[str, int]
 
 
 class Surroundings:
@@ -83,7 +85,8 @@ class Surroundings:
                 self._queued[job] = groups
         bad = np.array(state.cells.node_bad, np.bool_)
         was = self._bad if self._bad is not None else np.zeros_like(bad)  # queues begin with healthy nodes
-        nodes = {core.node_names[node]: not bad[node] for node in np.flatnonzero(bad != was).tolist()}
+        turned = np.flatnonzero(bad != was).tolist()
+        nodes = {core.node_names[node]: not bad[node] for node in turned}
         if not (changed or nodes):
             return None
         self._bad = bad
@@ -100,7 +103,7 @@ class Surroundings:
                     new[name] = group.spec, bind_info_of_slot(state, group, 0)
             else:
                 self._refused.pop(name, None)
-        return Differences(new, gone, nodes)
+        return Differences(new, gone, nodes, {core.node_names[node]: behind_node(state, node) for node in turned})
 
     def _leaves_of(self, state: State, name: str) -> bytes | None:
         """The virtual leaves of a group that is guaranteed work of no queue; None of others."""
@@ -114,7 +117,7 @@ class Surroundings:
     def tell(self, found: Differences) -> None:
         """Tell the queues."""
         if found.nodes:
-            self._queues.health(found.nodes)
+            self._queues.health(found.nodes, found.behind)
         for name in found.gone:
             self._queues.told_gone(name)
         for name, (spec, info) in found.new.items():

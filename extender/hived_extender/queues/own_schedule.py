@@ -18,14 +18,22 @@ from enum import StrEnum
 import numpy as np
 
 from hived.cells.copying import copy_state
-from hived.cells.state import DecidedBind, State
-from hived.cells.topology import IntArray
+from hived.cells.state import NO_GROUP, DecidedBind, State
+from hived.cells.topology import NO_CELL, IntArray
 from hived.scenario import Asked, Scenario, pods_of
 from hived.scheduler import Fact, handle, idle_state
 from hived.values.decisions import Bind, Preempt
 from hived.values.errors import UserError
 from hived.values.events import GroupSplit, NodeHealthChanged, Phase, PodAllocated, PodDeleted, ScheduleRequested
-from hived.values.specs import BindInfo, ClusterSpec, PodRequest, PodSpec, Rules, WorkTimes
+from hived.values.specs import (
+    MIN_GUARANTEED_PRIORITY,
+    BindInfo,
+    ClusterSpec,
+    PodRequest,
+    PodSpec,
+    Rules,
+    WorkTimes,
+)
 from hived_extender.machine.stand_ins import like, ranges_of, sizes_of
 from hived_extender.queues.units import Unit
 
@@ -72,6 +80,8 @@ class OwnSchedule:
         self._could_borrow: dict[PodSpec, bool] = {}
         self.runs: dict[str, OwnRun] = {}
         self._others: dict[str, PodRequest] = {}
+        self._bad: dict[str, str] = {}  # a bad node, and the one that is bad in its place here
+        self._bad_here: dict[str, None] = {}  # the latter
         self._promised = self.state.topology.promised_leaves()
         self.searches = 0  # so far, or as much as they
 
@@ -196,10 +206,45 @@ class OwnSchedule:
         handle(self.state, PodDeleted(pod))
         return pod.spec.virtual_cluster
 
-    def health(self, node: str, is_healthy: bool) -> None:
-        """A node turned healthy or bad."""
-        for state in (self.state, self.empty):
-            handle(state, NodeHealthChanged(node, is_healthy))
+    def health(self, node: str, is_healthy: bool, behind: int = NO_CELL) -> None:
+        """A node turned healthy or bad. `behind` is a virtual leaf that a unit has there in the live cluster.
+
+        Cells have other hardware here than there. So that of the same virtual cell turns bad; else a bad node in use
+        would count as idle here, and virtual clusters would lack another one (rule 30.12).
+        """
+        handle(self.empty, NodeHealthChanged(node, is_healthy))
+        if is_healthy == (node not in self._bad):
+            return
+        played = self._bad.pop(node) if is_healthy else self._place_of(node, behind)
+        if is_healthy:
+            del self._bad_here[played]
+        else:
+            self._bad[node], self._bad_here[played] = played, None
+        handle(self.state, NodeHealthChanged(played, is_healthy))
+
+    def _place_of(self, node: str, behind: int) -> str:
+        """The node that is bad here in place of a bad one. Cost O(leaves of the node), rarely O(leaves)."""
+        state, taken = self.state, self._bad_here
+        names, index = state.topology.node_names, state.topology.node_index
+        bound = NO_CELL if behind == NO_CELL else int(state.cells.bound[behind])
+        there = "" if bound == NO_CELL else names[int(state.arrays.node[bound])]
+        if there and there not in taken:
+            return there
+        users, chain = self._users(index[node]), self._chain(index[node])
+        if node not in taken and all(user in self._others for user in users):
+            return node  # work of no queue has the same hardware here
+        alike = [at for at in range(len(names)) if names[at] not in taken and self._chain(at) == chain]
+        idle = next((at for at in alike if not self._users(at)), None)
+        return node if idle is None and node not in taken else names[alike[0] if idle is None else idle]
+
+    def _users(self, node: int) -> list[str]:
+        leaves = leaves_of_node(self.state, node)
+        numbers = set(self.state.cells.using[leaves].tolist()) - {NO_GROUP}
+        return [self.state.group_by_number[number].name for number in sorted(numbers)]
+
+    def _chain(self, node: int) -> int:
+        arrays = self.state.arrays
+        return int(arrays.chain_of_level[arrays.chain_level[leaves_of_node(self.state, node)[0]]])
 
     def runs_of(self, vc: str) -> list[OwnRun]:
         """The units of a virtual cluster that run here, in the order of starts."""
@@ -218,6 +263,20 @@ class OwnSchedule:
     def is_shared(self) -> bool:
         """May a virtual cluster's choice of cells hang on others? Not under `rules: 2`."""
         return self.spec.rules is not Rules.BETTER
+
+
+def leaves_of_node(state: State, node: int) -> IntArray:
+    """The physical leaves of a node."""
+    start = state.arrays.node_leaf_start
+    leaves: IntArray = state.arrays.node_leaf[start[node] : start[node + 1]]
+    return leaves
+
+
+def behind_node(state: State, node: int) -> int:
+    """A virtual leaf that is in use on a node; NO_CELL if none is. Cost O(leaves of the node)."""
+    leaves, cells = leaves_of_node(state, node), state.cells
+    used = leaves[(cells.priority[leaves] >= MIN_GUARANTEED_PRIORITY) & (cells.bound[leaves] != NO_CELL)]
+    return int(cells.bound[used[0]]) if len(used) else NO_CELL
 
 
 def stand_in(unit: Unit) -> PodRequest:

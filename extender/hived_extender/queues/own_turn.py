@@ -139,6 +139,11 @@ class Restarts:
         self._table = table
         self._started: dict[str, tuple[float, tuple[int, ...]]] = {}  # due moments and leaves, until the next turn
 
+    @property
+    def are_pending(self) -> bool:
+        """Are there units that are to go on?"""
+        return bool(self._started)
+
     def was_entitled(self, key: str, entitled_s: float) -> None:
         """The own schedule of earlier queues had started a unit then."""
         self._started[key] = entitled_s, ()

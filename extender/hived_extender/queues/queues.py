@@ -7,6 +7,7 @@ that are entitled there, then lends the rest. Facts only note what is to be look
 import copy
 from collections.abc import Callable, Mapping
 
+from hived.cells.topology import NO_CELL
 from hived.values.specs import BindInfo, ClusterSpec, PodSpec
 from hived_extender.queues import own_turn
 from hived_extender.queues.explaining import Questions
@@ -44,6 +45,7 @@ class Queues(Questions):
         super().__init__(Table(spec, learned, pace))
         self._own = OwnTurn(self._table)
         self._restarts = Restarts(self._table)
+        self._turned: dict[str, tuple[bool, int]] = {}  # nodes of which the first turn is to hear
         self.is_cut = self._is_live_cut = False
 
     # Facts about the cluster
@@ -75,11 +77,17 @@ class Queues(Questions):
         if others != self._table.others:
             self._table.told_others(others)
 
-    def health(self, nodes: Mapping[str, bool]) -> None:
-        """These nodes turned healthy, or bad. Cost O(nodes + units)."""
+    def health(self, nodes: Mapping[str, bool], behind: Mapping[str, int] = {}) -> None:
+        """These nodes turned healthy, or bad; `behind` has virtual leaves in use there. Cost O(nodes + units).
+
+        In the first turn, units of earlier queues come first, as they have their cells, whatever hardware these have.
+        """
         table = self._table
+        if self._restarts.are_pending:
+            self._turned |= {node: (is_healthy, behind.get(node, NO_CELL)) for node, is_healthy in nodes.items()}
+            return
         for node, is_healthy in nodes.items():
-            table.own.health(node, is_healthy)
+            table.own.health(node, is_healthy, behind.get(node, NO_CELL))
         table.own_refusals.clear()
         table.forget_own_refusals()
         for entry in table.entries.values():
@@ -256,6 +264,9 @@ class Queues(Questions):
         self._now_s = now
         self._table.end_rests(now)
         self._restarts.go_on(now)
+        if turned := self._turned:
+            self._turned = {}
+            self.health({node: one[0] for node, one in turned.items()}, {node: one[1] for node, one in turned.items()})
         self.is_cut = not self._own.run(now)
         if self.is_cut:
             return []
