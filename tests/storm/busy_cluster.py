@@ -18,7 +18,7 @@ from hived_lab.start import Embedded, start_embedded
 from tests.storm.documents import first_document, text_of
 from tests.storm.rules import Broken, check_accounted, check_state
 from tests.storm.switch_recorder import SwitchRecorder
-from tests.storm.traffic import Traffic, is_running
+from tests.storm.traffic import Traffic, has_ended, is_running
 
 CONFIG = "/v1/config"
 CONFIG_MAP = f"/api/v1/namespaces/{CONFIG_MAP_NAMESPACE}/configmaps/{CONFIG_MAP_NAME}"
@@ -129,8 +129,11 @@ class BusyCluster:
         return memory, [pod["metadata"]["resourceVersion"] for pod in self.traffic.pods()]
 
     def _something_comes(self) -> bool:
-        """Are there pods that are about to end by themselves, to be bound, or to leave?"""
+        """Are there pods that are about to end by themselves, to be bound, or to leave, or whose end is yet unheard?"""
+        known = {record.uid for record in list(self._service.machine.cache.pods)}
         pods = self.traffic.pods()
+        if known - {pod["metadata"]["uid"] for pod in pods if not has_ended(pod)}:
+            return True
         ends = any(is_running(pod) and RUN_SECONDS in pod["metadata"]["annotations"] for pod in pods)
         leaves = any("deletionTimestamp" in pod["metadata"] for pod in pods)
         return ends or leaves or bool(self._service.machine.cache.pods.counts()["Binding"])

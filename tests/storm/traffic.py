@@ -185,4 +185,9 @@ class Traffic:
 
 def is_running(pod: Json) -> bool:
     """Does it have a node, and has not ended?"""
-    return bool(pod["spec"].get("nodeName")) and pod["status"].get("phase") not in ("Succeeded", "Failed")
+    return bool(pod["spec"].get("nodeName")) and not has_ended(pod)
+
+
+def has_ended(pod: Json) -> bool:
+    """Has it succeeded or failed?"""
+    return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
