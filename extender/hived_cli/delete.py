@@ -9,7 +9,7 @@ import click
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import as_json, ask, output_option
 from hived_cli.helpers.connecting import asks_api_server, asks_service
-from hived_cli.helpers.names import complete_jobs, find_ended, find_held, find_jobs, find_queued, one_of, submitted_as
+from hived_cli.helpers.names import complete_jobs, find_alone, find_ended, find_held, find_jobs, one_of, submitted_as
 from hived_cli.helpers.waits import listed
 from hived_config.reader import printable
 from hived_extender.api.inspection import Inspector, NoAnswerError
@@ -100,7 +100,7 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
         if found is not None:
             return found, f"{_count(found)} of {where}/{short}", where
     try:
-        queued = find_queued(inspector, name, namespace)
+        queued = find_alone(inspector, name, namespace)
         if queued is not None and not is_called(queued.name, name):
             made = find_maker(kube, queued.namespace, name)
             if made is not None:

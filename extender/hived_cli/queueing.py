@@ -13,6 +13,7 @@ from hived_cli.helpers.names import (
     complete_held,
     complete_placed,
     complete_unheld,
+    find_alone,
     find_held,
     find_jobs,
     one_of,
@@ -85,6 +86,7 @@ def keeping_its_place(action: QueueAction, done: str, summary: str) -> click.Com
         *, inspector: Inspector, connect: Callable[[], KubeClient], job: str, namespace: str, output: str
     ) -> None:
         try:
+            find_alone(inspector, job, namespace)
             change(inspector, job, action, output, namespace=namespace)
         except UserError as error:
             if error.code not in NOT_THERE or isinstance(error, NoAnswerError):

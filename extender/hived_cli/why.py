@@ -91,6 +91,8 @@ def command(
     if held is not None:
         click.echo(as_json(held) if is_json else draw_why(held, datetime.now(UTC)))
         return
+    if changes and has_ended(found.job):
+        raise UserError(f"{printable(found.job.name)} has ended ({found.job.state}): no change is tried", 404)
     if changes:
         is_part = known in found.job.pods
         _try(inspector, replace(found.job, name=known if is_part else found.job.name), changes, is_json=is_json)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from hived_cli import main
 from hived_config.loader import load
+from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import JobState, PodCounts
 from hived_extender.jobs.annotations import BIND_INFO, SCHEDULING_SPEC
 from hived_extender.kube.client import PODS, KubeClient, KubeError
@@ -18,7 +19,7 @@ from hived_jobs.kinds import plan_documents, read_jobs
 from hived_jobs.records import record_path
 from hived_jobs.submission import Submission
 from hived_lab.embedded.apiserver.server import ApiServer
-from tests.cli.waiting_service import GANG, GONE, WaitingService
+from tests.cli.waiting_service import GANG, GONE, SOLO, WaitingService
 
 JOB = """\
 apiVersion: batch.volcano.sh/v1alpha1
@@ -443,6 +444,37 @@ def test_a_name_that_is_part_of_several_has_to_be_given_in_full(delete: Any, ser
     result = delete("gang", "--yes")
     expected = "gang is part of 2 names: podgroup/lab/gang, podgroup/other/gang; give one of them"
     assert (result.exit_code, result.stderr) == (1, f"Error: {expected}\n")
+
+
+def test_a_namesake_of_a_job_in_a_queue_has_both_named_before_anything_goes(
+    delete: Any, kube: KubeClient, service: WaitingService
+) -> None:
+    create(kube, "solo")
+    service.jobs = [replace(SOLO, name="default/solo"), replace(SOLO, name="Job/default/solo", pods=[])]
+    queued = QueuedJob(
+        name="Job/default/solo",
+        namespace="default",
+        queue="a",
+        vc="a",
+        user="",
+        priority=1,
+        position=0,
+        state="Running",
+        since=0.0,
+        reason="",
+        gpus=1,
+    )
+    service.queued = {"solo": queued, "default/solo": queued}
+    result = delete("solo", "--yes")
+    assert (result.exit_code, result.stderr, left(kube)) == (
+        1,
+        "Error: solo is part of 2 names: Job/default/solo, default/solo; give one of them\n",
+        ["solo"],
+    )
+    for command in ("hold", "release"):
+        assert CliRunner().invoke(main, [command, "solo", "--server", service.url]).stderr == result.stderr
+    assert delete("default/solo", "--yes").exit_code == 0
+    assert left(kube) == []
 
 
 def test_a_preempted_job_has_nothing_to_delete(delete: Any, service: WaitingService) -> None:

@@ -291,3 +291,10 @@ def test_a_start_is_told_with_its_kind(service: WaitingService, when: When, expe
 def test_a_name_cannot_write_to_the_terminal(service: WaitingService) -> None:
     service.whys["x"] = Why(job=replace(GANG, user="\x1b[2Jme"))
     assert "\x1b" not in why(service, "x").output
+
+
+def test_no_change_is_tried_of_a_job_that_has_ended(service: WaitingService) -> None:
+    service.whys[GONE.name] = Why(job=GONE)
+    result = CliRunner().invoke(main, ["why", GONE.name, "--if", "priority=5", "--server", service.url])
+    expected = "podgroup/lab/gone has ended (Preempted): no change is tried"
+    assert (result.exit_code, expected in result.output, service.asked) == (1, True, [])

@@ -107,6 +107,23 @@ def find_waiting(inspector: Inspector, name: str, namespace: str) -> QueuedJob |
     return queued
 
 
+def find_alone(inspector: Inspector, name: str, namespace: str) -> QueuedJob | None:
+    """The job of a queue that a name means and no other job beside it; None if it means none, or is another's full one.
+
+    Raises UserError (409) if it means several, which lists them.
+    """
+    queued = find_queued(inspector, name, namespace)
+    if queued is None or queued.name == name:
+        return queued
+    jobs = _present(inspector, is_new=False)
+    if any(job.name == name for job in jobs):
+        return None
+    mine = [job for job in jobs if queued.name in (job.name, *job.aliases, *job.pods)]
+    others = [job for job in matching(jobs, name, namespace) if job not in mine]
+    one_of([Job(name=queued.name, state="Waiting"), *others], name)
+    return queued
+
+
 def find_why(inspector: Inspector, name: str, namespace: str) -> tuple[str, Why]:
     """All that is known of a job, by whatever name, and the name that the service knows.
 
