@@ -17,6 +17,7 @@ from hived_cli.helpers.lazy import CommandGroup
 from hived_cli.helpers.names import complete_jobs, find_jobs, one_of
 from hived_cli.helpers.tables import table
 from hived_config.loader import load_text
+from hived_config.reader import printable
 from hived_extender.api.defrag import (
     AutomaticMoves,
     DefragArgs,
@@ -254,6 +255,9 @@ def _waiting_name(inspector: Inspector, inputs: Inputs, name: str) -> str:
     job = one_of(find_jobs(inspector, name, ""), name)
     found = next((each for each in (job.name, *job.aliases, *job.pods) if each in known), None)
     if found is None:
+        if job.state in ("Waiting", "Held", "Refused"):
+            why = f": {printable(job.sentence)}" if job.sentence else ""
+            raise UserError(f"no plan would start {job.name}, which does not wait for cells alone{why}")
         told = f"it is {job.state.lower()}" + (f", and asks for {job.asks}" if job.asks else "")
         raise UserError(f"{job.name} waits for no cells: {told}")
     return found

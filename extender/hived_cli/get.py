@@ -414,6 +414,9 @@ SINCE = "1d"
 @user_option
 @me_option
 @click.option("-n", "--namespace", default="", help="Jobs with pods in this namespace.")
+@click.option(
+    "-A", "--all-namespaces", is_flag=True, expose_value=False, help="Jobs of all namespaces, which is the default."
+)
 @click.option("--node", default="", metavar="NAME", help="Jobs on this node.")
 @selector_option
 @click.option("--pods", "has_pods", is_flag=True, help="Each job with its pods: their states and nodes.")

@@ -169,6 +169,6 @@ def _unserved(version: str, kind: str, served: Served) -> str:
     group = version.rpartition("/")[0]
     meant = closest(kind, _NAMES)
     if meant and meant != kind and group not in INSTALLS:
-        return f"{said}; did you mean {meant}?"
+        return f"{said}; did you mean {meant}?" + (f" Else install what serves {group}" if "." in group else "")
     install = INSTALLS.get(group, f"what serves {group}" if "." in group else "")
     return f"{said}: install {install}, or take it out of the file" if install else f"{said}: correct it"

@@ -325,6 +325,10 @@ def stored_or_none(kube):
         ("[1]", "found a list, expected a mapping of names to values"),
         (JOB.replace("batch/v1", "batch/v1beta1"), "no Job (batch/v1beta1): write apiVersion: batch/v1, which it has"),
         (JOB.replace("Job", "Jobb"), "this cluster has no Jobb (batch/v1); did you mean Job?"),
+        (
+            TORCH.replace("PyTorchJob", "PyTorchJobs").replace("kubeflow.org", "example.com"),
+            "did you mean PyTorchJob? Else install what serves example.com",
+        ),
         (JOB.replace("batch/v1", "example.com/v1"), "this cluster has no Job (example.com/v1): install what serves"),
         (JOB.replace("{name: sweep}", "{}"), "metadata.name: missing; expected a text"),
         (JOB.replace("containers:", "container:"), "spec.template: expected a pod template"),
@@ -340,6 +344,7 @@ def stored_or_none(kube):
         "list",
         "version",
         "misspelt",
+        "misspelt or lacking",
         "group",
         "no name",
         "template",

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import urllib3
 import yaml
 from click.testing import CliRunner
 
@@ -331,6 +332,16 @@ def test_a_set_whose_pods_have_gates_is_held_and_released_by_its_name(cluster, s
     expect_soon(lambda: all(one["spec"].get("nodeName") for one in kube.list_objects("/api/v1/pods", dict).items))
     kube.delete("/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets/lws", with_dependents=True)
     assert released == "LeaderWorkerSet/default/lws: released\n"
+
+
+def test_the_page_of_queues_says_where_there_are_none(cluster) -> None:
+    answer = urllib3.request("GET", f"{cluster.service_url}/page/queues", headers={"Accept": "text/html"})
+    assert (answer.status == 404) is not cluster.has_queues
+    assert ("There are no queues: jobs get cells as they come" in answer.data.decode()) is not cluster.has_queues
+
+
+def test_jobs_of_all_namespaces_are_listed_as_kubectl_does(cluster) -> None:
+    assert CliRunner().invoke(main, ["get", "jobs", "-A", "--server", cluster.service_url]).exit_code == 0
 
 
 def test_the_runs_of_a_cron_job_are_said_to_wait_in_the_queue(cluster, submit, kube: KubeClient) -> None:

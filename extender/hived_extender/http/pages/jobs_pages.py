@@ -132,6 +132,8 @@ class JobsPages:
         """The list, or what of it the question asks for."""
         filters = Filters(**{name: request.args.get(name, "")[:WORDS_LIMIT] for name in Filters.__struct_fields__})
         filters = msgspec.structs.replace(filters, state=filters.state.capitalize())
+        if filters.state not in ("", *get_args(JobState)):
+            raise UserError(f"state: found {filters.state!r}, expected one of {', '.join(get_args(JobState))}")
         at_s, mask = self._answering.view().snapshot.at, self._site.mask()
         if filters.ended in ENDED and filters.ended:
             past = self._answering.ended(at_s - read_duration(filters.ended))
@@ -488,14 +490,21 @@ class QueuesPages:
 
     def queues(self) -> Response:
         """All queues, or those of one virtual cluster."""
+        self._check_enabled()
         vc = request.args.get("vc", "")
         queues = [queue for queue in self._answers.queues() if not vc or queue.vc == vc]
         return self._site.page(
             "queues.html", QUEUES_TAB, vc=vc, queues=queues, path_of=paths.page_queue_path, amounts=amounts
         )
 
+    def _check_enabled(self) -> None:
+        if not self._answers.is_enabled:
+            told = "there are no queues: jobs get cells as they come; see the key queues of the configuration"
+            raise UserError(told, HTTPStatus.NOT_FOUND)
+
     def queue(self, name: str) -> Response:
         """One queue. Raises UserError (404) if there is none."""
+        self._check_enabled()
         mask = self._site.mask()
         seen, page = mask.seen(self._answers.namespaces()), page_number()
         total, jobs = self._answers.some_jobs(Wanted(name), seen, (page - 1) * ROWS, ROWS)

@@ -96,7 +96,8 @@ def read(name: JobName, pods: Sequence[Document]) -> Job:
     )
 
 
-_FEW = f"pods of its gang are there with no gate but {gates.GATE}"
+_FEW = "it waits for the others"
+_NO_GROUP = "which says how many pods start together, is not there yet"
 _ALONE = "with which it starts together, waits as a part of it"
 
 
@@ -112,14 +113,20 @@ def missing(job: JobRef, members: Sequence[tuple[GangKey | None, int, bool]], gr
         least[gang] = max(least.get(gang, 0), minimum)
     for gang, minimum in least.items():
         if counts[gang] < minimum:
-            return f"{counts[gang]} of the {minimum} {_FEW}"
+            gated = sum(is_gated and each == gang for each, _, is_gated in members)
+            more = f", and {gated} with a scheduling gate of others" if gated else ""
+            return f"{counts[gang]} of the {minimum} pods of its gang {_is(counts[gang])} there{more}: {_FEW}"
     absent = [str(gang) for gang in groups if gang not in least]
     return f"no pod of {', '.join(absent)}, {_ALONE}" if absent else ""
 
 
 def waits_for_pods(problem: str) -> bool:
-    """Is a problem a text of `missing`, rather than a mistake?"""
-    return problem.endswith((_FEW, _ALONE))
+    """Does a gang wait for pods, or for the object that counts them, rather than being mistaken?"""
+    return problem.endswith((_FEW, _ALONE, _NO_GROUP))
+
+
+def _is(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def members_of(pod: Pod, said: Description | None) -> tuple[GangKey | None, int]:
@@ -130,7 +137,7 @@ def members_of(pod: Pod, said: Description | None) -> tuple[GangKey | None, int]
     if said is None or said.gang is None:
         return None, 1
     if said.missing and said.minimum is None:
-        raise UserError(f"{said.source}, which says how many pods start together, is not there yet")
+        raise UserError(f"{said.source}, {_NO_GROUP}")
     tasks = sum((said.task_minimums or {}).values())
     return said.gang, max(said.minimum or 1, tasks)
 

@@ -94,6 +94,12 @@ def test_the_list_is_limited_by_what_is_asked_for(client: FlaskClient, query: st
     assert f"{len(names)} of 3 jobs" in text_of(html)
 
 
+def test_an_unknown_state_is_answered_with_those_that_there_are(client: FlaskClient) -> None:
+    response = client.get("/page/jobs?state=bogus", headers={"Accept": BROWSER})
+    assert response.status_code == 400
+    assert ", expected one of Waiting, " in text_of(response.text)
+
+
 def test_a_node_leads_to_its_jobs(client: FlaskClient) -> None:
     (node,) = {re.findall(r"ns:first .*? on (n\d)", text_of(page(client, "/page/jobs")))[0]}
     assert "ns:first" in page(client, f"/page/jobs?node={node}")

@@ -5,10 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from hived.values.errors import UserError
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.job import JobName
 from hived_extender.jobs.kinds import gangs, gates, marks
-from hived_extender.jobs.kinds.description import GangKey
+from hived_extender.jobs.kinds.description import Description, GangKey
 from hived_extender.jobs.kinds.kind import Verb
 from hived_extender.jobs.wire import Pod
 from tests.extender.jobs.kinds.documents import CREATED, UID, job_object, template
@@ -128,8 +129,18 @@ def test_a_gang_waits_for_its_pods_and_for_gangs_that_start_with_it() -> None:
     assert gangs.missing(ref, [of_ring, of_ring], ()) == ""
     assert "team/axle" in gangs.missing(ref, [of_ring, of_ring], (axle, ring))
     assert "1 of the 3 pods" in gangs.missing(ref, [of_ring, of_ring, (axle, 3, False)], (axle, ring))
-    assert "1 of the 2 pods" in gangs.missing(ref, [of_ring, gated], ())
+    told = gangs.missing(ref, [of_ring, gated], ())
+    assert told == (
+        "1 of the 2 pods of its gang is there, and 1 with a scheduling gate of others: it waits for the others"
+    )
+    assert gangs.waits_for_pods(told)
     assert "0 of the 2 pods" in gangs.missing(ref, [gated, gated], ())
+
+
+def test_a_gang_waits_for_the_object_that_counts_its_pods() -> None:
+    with pytest.raises(UserError) as raised:
+        gangs.members_of(seen(), Description("some", GangKey("team", "ring"), missing=True))
+    assert gangs.waits_for_pods(raised.value.message)
 
 
 def test_pods_that_others_gate_are_none_that_a_gang_asks_cells_for() -> None:
