@@ -17,6 +17,7 @@ from hived_cli.serve import introduce
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.job import JobName
 from hived_extender.jobs.kinds.gates import GATE
+from hived_extender.jobs.kinds.marks import USER
 from hived_extender.kube.answers import KubeError
 from hived_extender.queues.table import STATE
 from tests.expecting import expect_soon
@@ -31,8 +32,8 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
         found.kube.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
         found.create("first", "b")
         found.expect(lambda: found.runs("first"))
-        for name in ("second", "third"):
-            found.create(name, "b")
+        found.create("second", "b", annotations={USER: "ann"})
+        found.create("third", "b")
         found.create("wrong", "nowhere")
         found.expect(lambda: found.queued("b") == ["second", "third"], lambda: found.state("wrong") == "Refused")
         found.expect(lambda: found.state("first") == "Running", found.rest)
@@ -95,10 +96,10 @@ def test_the_jobs_of_all_queues_are_chosen_by_user_and_labels(jobs: Jobs) -> Non
 
 
 def test_the_jobs_of_the_caller_are_those_of_the_login(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LOGNAME", "default")
+    monkeypatch.setenv("LOGNAME", "ann")
     assert [row[1] for row in rows(hived(jobs, "get", "queue", "b", "--me"))][:1] == ["Job/default/second"]
     assert "Job/default/second" in hived(jobs, "get", "jobs", "--me").output
-    monkeypatch.setenv("LOGNAME", "eve")
+    monkeypatch.setenv("LOGNAME", "default")  # the namespace is no user
     assert hived(jobs, "get", "queue", "b", "--me").output == "No such job is in a queue.\n"
 
 

@@ -19,7 +19,7 @@ from hived_extender.api.queues import HELD_LATER, QueueArgs, QueuedJob, QueueRep
 from hived_extender.api.waiting import MASKED, PodCounts, Preempted, When
 from hived_extender.jobs.job import JobName, JobRef, masked, parts_of, uid_of
 from hived_extender.jobs.kinds import gangs
-from hived_extender.jobs.kinds.marks import user_of, user_said
+from hived_extender.jobs.kinds.marks import user_said
 from hived_extender.jobs.kinds.table import resource_of
 from hived_extender.jobs.needs import JobEnd, JobLoss, SeenJob
 from hived_extender.machine.certificates import asks_of, rfc3339
@@ -478,7 +478,7 @@ class QueueAnswers:
             namespace=entry.job.ref.namespace,
             queue=unit.queue if unit is not None else entry.too_large_for,
             vc=asked.virtual_cluster if asked is not None else "",
-            user=user_said(entry.job.labels, entry.job.annotations),
+            user=_user(entry),
             priority=asked.priority if asked is not None else 0,
             position=position,
             state=_state(entry, reason),
@@ -555,6 +555,5 @@ def _state(entry: JobRecord, reason: Reason | None) -> str:
 
 
 def _user(entry: JobRecord) -> str:
-    """The user of whom it is chosen, and whose limit counts it: its namespace if nothing says so."""
-    job = entry.job
-    return entry.asks.user if entry.asks else user_of(job.labels, job.annotations, job.ref.namespace)
+    """Its user, "" if nothing says so; limits count it for its namespace then."""
+    return user_said(entry.job.labels, entry.job.annotations)
