@@ -562,7 +562,7 @@ def _present_jobs(jobs: Sequence[Job], *, is_limited: bool, is_wide: bool) -> st
     if not jobs:
         return "No such job waits or runs." if is_limited else "No job waits or runs."
     now = datetime.now(UTC)
-    return form().headless(job_table(form().ordered(jobs, job_columns(now)), now, is_wide=is_wide))
+    return form().headless(job_table(form().ordered(jobs, job_columns(now, is_wide=is_wide)), now, is_wide=is_wide))
 
 
 @command.command("nodes")
