@@ -102,8 +102,9 @@ class Verdicts:
                 and seen[3] is new.virtual
             ):
                 continue
-            if new is None and not self._successor.was_told_of(group):
-                continue  # it has come since then
+            is_other = new is not None and len(new.physical) != len(group.physical)
+            if is_other or not self._successor.was_told_of(group):
+                continue  # it has come since then, perhaps after another one of its name
             verdict = self._verdict(group, new)
             if verdict is not None:
                 found.append(self._explain(present, group, name, verdict))

@@ -197,6 +197,24 @@ def test_a_group_that_ended_meanwhile_need_not_be_agreed_to() -> None:
     assert small.state.groups == {}
 
 
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+@pytest.mark.parametrize("is_without_node", [False, True])
+def test_nothing_is_said_of_a_group_that_has_gone_and_come_again_since_the_state_was_looked_at(
+    gpus: int, is_without_node: bool
+) -> None:
+    small = SmallCluster()
+    pod, node = small.place("p", spec_text("a", 2))
+    new = without_node(node) if is_without_node else without_vc("a")
+    one = Change(configuration(), new, None, 1)
+    seen = one.catch_up_with(small.service)
+    small.delete(pod)
+    _, again = small.place("p", spec_text("a", gpus), uid="another")
+    assert verdicts(one.outcome(*seen)) == {}
+    verdict = "lazilyPreempted" if not is_without_node else "unaccounted"
+    later = one.outcome(*one.catch_up_with(small.service))
+    assert verdicts(later) == ({"ns/p": verdict} if again == node or not is_without_node else {})
+
+
 def test_a_reservation_is_taken_over() -> None:
     small = SmallCluster(preemption=BY_SERVICE)
     victim, _ = small.place("victim", spec_text("b", priority=0))
