@@ -147,7 +147,7 @@ def test_what_does_not_fit_in_is_told_of_the_edit_that_was_made(file: Path) -> N
     result = config("set-vc", "b", "NODE=90", "-f", file, "--yes")
     assert result.exit_code == 1
     assert result.stderr.startswith("Error: set-vc b NODE=90 does not fit in:\n")
-    assert "available" in result.stderr
+    assert "expected at most the 2 that there are" in result.stderr
     assert file.read_text() == TEXT + "  b:\n"
 
 

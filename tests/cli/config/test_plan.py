@@ -169,7 +169,8 @@ def test_every_mistake_is_listed_without_asking_the_service(service: Service, tm
         "/broken.yaml:3: physicalCluster.cellTypes.NODE.childCellNumber: found 0",
         "/broken.yaml:6: physicalCluster.physicalCells[1].cellAdress: found unknown key 'cellAdress'",
         "/broken.yaml: 2 mistakes",
-        "/broken.yaml: not checked yet, because of these mistakes: what is below cells of type NODE, and promises of it",
+        "/broken.yaml: not checked yet, because of these mistakes: what is below cells of type NODE, and promises "
+        "of it",
     ]
     assert service.requests == []
 
