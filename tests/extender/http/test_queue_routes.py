@@ -13,6 +13,7 @@ from hived_extender.api.waiting import MASKED
 from hived_extender.http.access import Gate, Reviews
 from hived_extender.http.app import create_app
 from hived_extender.http.change_rights import ConfigPushes
+from hived_extender.jobs.kinds.marks import USER
 from hived_extender.kube.metrics import Metrics
 from hived_extender.queues.answering import QueueAnswers
 from hived_extender.reconfiguration.stores import ConfigMapStore
@@ -54,7 +55,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
             _, namespace, short = name.split("/")
             spec = {"suspend": True, "parallelism": 1, "completions": 1, "template": template("b", 8, "10", "100000")}
             labels = {} if name == RUNS else {"app": "train"}
-            meta = {"name": short, "labels": labels}
+            meta = {"name": short, "labels": labels, "annotations": {USER: f"{namespace}-boss"}}
             found.kube.create(JOBS.replace("default", namespace), {"metadata": meta, "spec": spec})
             found.expect(lambda: any(job.position == 0 for job in answers.jobs()))  # the first one runs
         found.expect(lambda: len(answers.jobs("b")) == 3)
@@ -133,7 +134,7 @@ def test_no_answer_names_a_hidden_job(client: FlaskClient) -> None:
 
 
 def test_nobody_finds_a_hidden_job_by_a_part_of_its_name(client: FlaskClient) -> None:
-    for query in ("?prefix=merger", "?prefix=Job/fin", "?namespace=finance", "?user=finance"):
+    for query in ("?prefix=merger", "?prefix=Job/fin", "?namespace=finance", "?user=finance-boss"):
         assert items(client, query) == []
         assert items(client, query, BOSS) != []
 

@@ -588,7 +588,7 @@ def test_evicted_groups_are_not_told_the_name_of_a_job_of_another_namespace() ->
     cluster.settle()
     cluster.evict("ns/o-0", winner="Job/secret/big/u-2")
     cluster.pass_time(5)
-    assert "its cells are needed by job u-2" in cluster.kube.messages
+    assert "its cells are needed by a job of another namespace (uid u-2)" in cluster.kube.messages
 
 
 def test_a_pod_that_is_gone_before_its_eviction_is_answered_left_for_that_job() -> None:

@@ -112,7 +112,7 @@ def test_a_part_of_the_jobs_is_that_part_of_all(answers: QueueAnswers) -> None:
         (Wanted(vcs=["a"]), 0),
         (Wanted(namespaces=["default"]), 2),
         (Wanted(namespaces=["other"]), 0),
-        (Wanted(users=["default"]), 2),
+        (Wanted(users=["default"]), 0),
         (Wanted(users=["somebody"]), 0),
     ],
 )

@@ -542,7 +542,7 @@ SITUATIONS = [
     on_bad(
         "a node is gone from Kubernetes",
         [gone("a10-2"), late("1x4", leaf_type="A10")],
-        "needs 1 node of 4 A10; vision has 1 of 1 on bad nodes: node a10-2 is not in Kubernetes",
+        "needs 1 node of 4 A10; vision has 1 of 1 on bad nodes: node a10-2 is not in Kubernetes (since 14:00)",
         bad="a10-2",
         helps="leafType=H100 opportunistic heal=a10-2",
     ),
