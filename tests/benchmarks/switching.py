@@ -94,7 +94,7 @@ class SwitchMeasurement:
             change = Change(self._configurations[number], self._configurations[1 - number], None, 1)
             outcome = change.outcome(*change.catch_up_with(service))
             with suppress(Disagreement):
-                seconds = change.switch(service, {one.name: one.verdict.value for one in outcome.affected})
+                seconds = change.switch(service, {one.name: one.verdict.value for one in outcome.affected}).seconds
         ended = perf_counter_ns()
         samples = self.figures.samples
         samples.setdefault(f"switch/{label} held", []).append(int(seconds * 1e9))

@@ -136,7 +136,7 @@ def test_jobs_of_a_node_are_those_that_run_there(cluster: Cluster) -> None:
 
 def test_nodes_and_free_cells_are_counted(cluster: Cluster) -> None:
     assert cluster.run("get", "nodes", "--bad").output == "No node is bad.\n"
-    assert cluster.run("get", "nodes").output.count("podgroup/default/train") == 2
+    assert cluster.run("get", "nodes").output.count("Job/default/train") == 2
     free = json.loads(cluster.run("get", "free", "product", "-o", "json").output)
     assert {one["level"]: one.get("free", 0) for one in free if one["vc"] == "product"} == {"NODE": 1, "GPU": 2}
 

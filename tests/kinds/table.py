@@ -388,8 +388,8 @@ ROWS = (
         stays=NO_FIELD,
         queues=False,
     ),
-    Row("vcjob", of_volcano(2, 2), A_JOB, 2, is_gang=True, stays=NO_FIELD),
-    Row("vcmin", of_volcano(3, 2), A_JOB, 3, is_gang=True, stays=NO_FIELD),
+    Row("vcjob", of_volcano(2, 2), A_JOB, 2, is_gang=True),
+    Row("vcmin", of_volcano(3, 2), A_JOB, 3, is_gang=True),
     Row(
         "dlrover",
         of_kind(

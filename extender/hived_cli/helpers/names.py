@@ -265,13 +265,14 @@ def find_ended(inspector: Inspector, name: str, namespace: str) -> list[Job]:
 
 
 def _first_of(inspector: Inspector, jobs: Sequence[Job], name: str) -> tuple[str, Why] | None:
-    """All that is known of the first of some jobs with a name, and a line if there are several."""
+    """All that is known of the first of some jobs with a name, and a line if there are several. A pod has its own."""
+    bare = without_kind(name)
     for job in jobs:
-        why = inspector.why(job.name)
-        if why is None:
-            continue
-        _tell_others(jobs, name, job.name)
-        return job.name, why
+        own = (pod for pod in job.pods if bare in (pod, pod.partition("/")[2]))
+        for known in (*own, job.name):
+            if (why := inspector.why(known)) is not None:
+                _tell_others(jobs, name, job.name)
+                return known, why
     return None
 
 

@@ -198,7 +198,7 @@ def test_a_node_has_a_page_with_its_gpus_and_jobs(small: SmallCluster, client: F
     assert words.count("GPU Used Healthy 1 used by a ns/p 1 GPU, a, priority 0") == 2
     small.service.node_seen(node(name, is_cordoned=True))
     fresh = text_of(page(client_of(small), f"/page/nodes/{name}"))
-    assert "Bad: cordoned ." in fresh
+    assert "Bad: cordoned" in fresh
     small.delete(pod)
     missing = client.get("/page/nodes/n10", headers={"Accept": BROWSER})
     assert missing.status_code == 404
