@@ -64,6 +64,13 @@ class Edited:
         return group["status"]
 
 
+def put(file: Path, text: str) -> None:
+    """Give a file another text at once: no reader finds it empty on the way."""
+    new = file.with_name(f"{file.name}.new")
+    new.write_text(text)
+    new.replace(file)
+
+
 @pytest.fixture(autouse=True)
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(configurations, "LONGEST_RETRY_S", 0.2)
@@ -97,7 +104,7 @@ def stored() -> Iterator[Edited]:
 def filed(tmp_path: Path) -> Iterator[tuple[Edited, Path]]:
     """With a file."""
     file = tmp_path / "hivedscheduler.yaml"
-    file.write_text(CONFIG)
+    put(file, CONFIG)
     with EmbeddedCluster(cluster_spec()) as cluster, edited(file, cluster) as one:
         yield one, file
 
@@ -189,7 +196,7 @@ def test_locking_out_guaranteed_work_takes_an_annotation_which_counts_once(store
 def test_a_changed_file_is_taken_up_without_a_restart(filed: tuple[Edited, Path]) -> None:
     one, file = filed
     one.run("p", "a")
-    file.write_text(MORE_FOR_B)
+    put(file, MORE_FOR_B)
     wait_until(lambda: one.current.text == MORE_FOR_B)
     assert (one.current.version, one.current.source) == (2, f"file {file}")
     assert one.place_of("p")["virtualPlacement"]
@@ -198,7 +205,7 @@ def test_a_changed_file_is_taken_up_without_a_restart(filed: tuple[Edited, Path]
 
 def test_a_broken_file_is_refused_and_the_old_one_stays_in_force(filed: tuple[Edited, Path]) -> None:
     one, file = filed
-    file.write_text(BROKEN)
+    put(file, BROKEN)
     wait_until(lambda: one.metric("hived_config_changes_total", outcome="refused") == 1)
     wait_until(lambda: one.current.refused)
     assert "RAKC" in one.current.refused.reason
@@ -206,7 +213,7 @@ def test_a_broken_file_is_refused_and_the_old_one_stays_in_force(filed: tuple[Ed
     one.run("p", "a")
 
     file.unlink()
-    file.write_text(MORE_FOR_B)
+    put(file, MORE_FOR_B)
     wait_until(lambda: one.current.text == MORE_FOR_B)
     assert one.current.refused is None
 
@@ -214,7 +221,7 @@ def test_a_broken_file_is_refused_and_the_old_one_stays_in_force(filed: tuple[Ed
 def test_a_file_that_locks_out_guaranteed_work_waits_for_a_restart(filed: tuple[Edited, Path]) -> None:
     one, file = filed
     one.run("p", "a")
-    file.write_text(NOTHING_FOR_A)
+    put(file, NOTHING_FOR_A)
     wait_until(lambda: one.current.refused)
     assert "restart the service" in one.current.refused.reason
     assert one.place_of("p")["virtualPlacement"]
