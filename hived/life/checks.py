@@ -111,8 +111,10 @@ def _check_leaf_type(state: State, pod: PodRequest, vc: int) -> None:
     message = f"[{pod.label}]: Pod requesting leaf cell type {spec.leaf_cell_type} which {lacking} does not have"
     if state.spec.rules is not Rules.HIVED:
         owner = f"virtual cluster {spec.virtual_cluster}" if is_guaranteed else "the cluster"
-        types = ", ".join(filter(can_have, topology.leaf_type_chains)) or "(there is none)"
-        message += f"; set it to a type that {owner} has: {types}"
+        types = ", ".join(filter(can_have, topology.leaf_type_chains))
+        message += (
+            f"; set it to a type that {owner} has: {types}" if types else f"; {owner} has no cells besides pinned ones"
+        )
     raise UserError(message)
 
 

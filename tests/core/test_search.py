@@ -79,7 +79,7 @@ def test_a_request_is_refused_for(mistake: str, phase: Phase) -> None:
     ("vc", "priority", "leaf_type", "told"),
     [
         ("A", 0, "TPU", "the whole cluster does not have; set it to a type that virtual cluster A has: GPU"),
-        ("C", 0, "GPU", "VC C does not have; set it to a type that virtual cluster C has: (there is none)"),
+        ("C", 0, "GPU", "VC C does not have; virtual cluster C has no cells besides pinned ones"),
         ("C", -1, "TPU", "the whole cluster does not have; set it to a type that the cluster has: GPU"),
     ],
 )

@@ -330,7 +330,9 @@ class Resolver:
         if pin:
             pinned = self._capacity(vc).pinned
             if pin not in pinned:
-                raise UserError(f"{PINNED_CELL} is {pin!r}; set it to one of virtual cluster {vc}: {_listed(pinned)}")
+                none = f"virtual cluster {vc} has no pinned cells: remove it"
+                remedy = f"set it to one of virtual cluster {vc}: {_listed(pinned)}" if pinned else none
+                raise UserError(f"{PINNED_CELL} is {pin!r}; {remedy}")
             self._check_means(pinned[pin][0], having, resource, PINNED_CELL)
             return _Cells((pinned[pin][0],), pinned_cell_id=pin)
         is_guaranteed = priority > OPPORTUNISTIC_PRIORITY
@@ -338,16 +340,20 @@ class Resolver:
         pool = (self._capacity(vc) if is_guaranteed else self._everything).by_type
         if wanted:
             if wanted not in pool:
-                raise UserError(f"{LEAF_CELL_TYPE} is {wanted!r}; set it to a type that {owner} has: {_listed(pool)}")
+                none = f"{owner} has no cells besides pinned ones: remove it"
+                remedy = f"set it to a type that {owner} has: {_listed(pool)}" if pool else none
+                raise UserError(f"{LEAF_CELL_TYPE} is {wanted!r}; {remedy}")
             self._check_means(wanted, having, resource, LEAF_CELL_TYPE)
             return _Cells((wanted,))
         if not any(name in having for name in pool):
-            pinned = self._capacity(vc).pinned if is_guaranteed else {}
-            or_pinned = f", or {PINNED_CELL} to one of its pinned cells: {_listed(pinned)}" if pinned else ""
-            raise UserError(
-                f"asks for {resource}, of which {owner} has no cells; its leaf cell types are {_listed(pool)}: set "
-                f"{VIRTUAL_CLUSTER} to another virtual cluster{or_pinned}"
-            )
+            types = f"; its leaf cell types are {_listed(pool)}" if pool else ""
+            settings = []
+            if is_guaranteed and (others := self._others_with(having, pod, vc, priority)):
+                settings.append(f"{VIRTUAL_CLUSTER} to one that has: {_listed(others)}")
+            if is_guaranteed and (pinned := self._capacity(vc).pinned):
+                settings.append(f"{PINNED_CELL} to one of its pinned cells: {_listed(pinned)}")
+            remedy = f": set {', or '.join(settings)}" if settings else ""
+            raise UserError(f"asks for {resource}, of which {owner} has no cells{types}{remedy}")
         elsewhere = [name for name in self._everything.by_type if name in having and name not in pool]
         if elsewhere and all(self._is_ruled_out(pod, name) for name in pool if name in having):
             self._refuse_what_others_have(pod, elsewhere, vc, priority, resource)
@@ -378,21 +384,25 @@ class Resolver:
         chosen = [name for name in types if self._chosen_by(pod, name) and not self._is_ruled_out(pod, name)]
         if not chosen:
             return
-        access, namespace = self._rules.access, pod.metadata.namespace
-        labels = self._labels_of(namespace) if access.needs_labels else {}
-        others = [
-            other
-            for other in self._cluster.virtual_clusters
-            if other != vc
-            and not self._capacity(other).by_type.keys().isdisjoint(chosen)
-            and not access.refusal(namespace, labels, other, priority)
-        ]
+        others = self._others_with(chosen, pod, vc, priority)
         own = [name for name in self._capacity(vc).by_type if self.resources.get(name) == resource]
         remedy = f": set {VIRTUAL_CLUSTER} to one that has: {_listed(others)}" if others else ""
         raise UserError(
             f"its nodeSelector rules out every leaf cell type of {resource} that virtual cluster {vc} has: "
             f"{self._labels_of_types(own)}; it chooses {_listed(chosen)}, of which {vc} has no cells{remedy}"
         )
+
+    def _others_with(self, types: Collection[str], pod: Pod, vc: str, priority: int) -> list[str]:
+        """The virtual clusters besides `vc` that have cells of one of the types and that the pod may use."""
+        access, namespace = self._rules.access, pod.metadata.namespace
+        labels = self._labels_of(namespace) if access.needs_labels else {}
+        return [
+            other
+            for other in self._cluster.virtual_clusters
+            if other != vc
+            and not self._capacity(other).by_type.keys().isdisjoint(types)
+            and not access.refusal(namespace, labels, other, priority)
+        ]
 
     def _labels_of_types(self, types: Collection[str]) -> str:
         return "; ".join(f"{name} has {_labels(self._rules.node_labels[name])}" for name in types)
@@ -481,7 +491,7 @@ MOST_OPTIONS = 4
 
 
 def _listed(names: Collection[str]) -> str:
-    return ", ".join(sorted(names)) or "(there is none)"
+    return ", ".join(sorted(names)) or "(none is configured)"
 
 
 def _check_podgroup(pod: Pod, description: Description | None) -> None:

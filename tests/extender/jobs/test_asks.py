@@ -173,7 +173,7 @@ def test_a_pod_of_no_virtual_cluster_is_told_all_ways_to_name_one() -> None:
     [
         (("research", "product"), "--vc product or --vc research"),
         ("fedcba", "--vc NAME, which is one of a, b, c, d, e, f,"),
-        ((), "--vc NAME, which is one of (there is none),"),
+        ((), "--vc NAME, which is one of (none is configured),"),
     ],
 )
 def test_the_option_that_names_a_virtual_cluster_is_spelt_out(known: Sequence[str], told: str) -> None:
@@ -305,11 +305,29 @@ def test_devices_in_an_annotation_that_is_nested_deeply_are_an_error_of_its_auth
             pod({"example.com/gpu": 1}),
             "asks for example.com/gpu, which no leaf cell type means: set skuTypes.LEAF_CELL",
         ),
-        (pod({"amd.com/gpu": 1}), "asks for amd.com/gpu, of which virtual cluster default has no cells; its leaf cell"),
+        (
+            pod({"amd.com/gpu": 1}),
+            "asks for amd.com/gpu, of which virtual cluster default has no cells; its leaf cell types are V100: set "
+            "hivedscheduler.microsoft.com/virtual-cluster to one that has: mixed",
+        ),
     ],
 )
 def test_devices_that_mean_no_cells_or_several_are_refused(one: Pod, expected: str) -> None:
     assert refusal(one).startswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({}, "asks for nvidia.com/gpu, of which virtual cluster one has no cells"),
+        ({"leaf-cell-type": "GPU"}, "is 'GPU'; virtual cluster one has no cells besides pinned ones: remove it"),
+        ({"pinned-cell-id": "mine"}, "is 'mine'; virtual cluster one has no pinned cells: remove it"),
+    ],
+)
+def test_a_virtual_cluster_without_cells_is_told_so(said: dict[str, str], expected: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Resolver(ONE_NODE, PodRules()).resolve(pod(GPU, annotations={"virtual-cluster": "one"} | said), None)
+    assert caught.value.message.endswith(expected)
 
 
 def test_few_of_many_devices_are_named() -> None:
