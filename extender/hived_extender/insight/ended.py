@@ -9,6 +9,7 @@ Looks take a snapshot that others have made, outside of the machine's lock. Rows
 """
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -108,7 +109,7 @@ class Live(msgspec.Struct, frozen=True):
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """The pod that decides how a job ended."""
+    """The pod that decides how a job ended. One that was created from `left_s` on may be in its place."""
 
     how: _How
     ended_s: float
@@ -116,6 +117,7 @@ class Decided(msgspec.Struct, frozen=True):
     node: str
     exit_code: int | None
     reason: str
+    left_s: float = math.inf
 
     @property
     def says_why(self) -> bool:
@@ -140,6 +142,7 @@ class Row(msgspec.Struct):
     made_from : the uid of its record, if `hived submit` has made its pods; it goes on after failures as well
     retries : how often it was started again after a failure
     tried, has_failed : the pods of its present attempt that have ended, and whether one of them has failed
+    latest_s : the latest creation of a pod of it that has ended
     """
 
     number: int
@@ -178,6 +181,7 @@ class Row(msgspec.Struct):
     retries: int = 0
     tried: list[str] = []
     has_failed: bool = False
+    latest_s: float = 0.0
 
     def ran(self, first_s: float, last_s: float, leaves: int) -> None:
         """A pod with leaf cells ran so long (rule 35.5)."""
@@ -212,7 +216,7 @@ class Row(msgspec.Struct):
         last = self.evictions[-1] if self.evictions else None
         is_leaving = last is not None and last.is_whole and since_s is not None
         is_together = last is not None and (is_leaving or abs(found.at_s - last.at_s) <= TOGETHER_S)
-        if last is not None and is_together and (since_s is None or since_s <= last.at_s):
+        if last is not None and is_together and (since_s is None or not _is_after(since_s, last.at_s)):
             last.why, last.is_whole = last.why or found.why, last.is_whole or found.is_whole
             if found.by and not last.by:
                 last.by, last.namespace, last.priority = found.by, found.namespace, found.priority
@@ -310,7 +314,13 @@ def _is_of(row: Row, made_from: str) -> bool:
 
 
 def _is_later(created_s: float | None, known: Decided) -> bool:
-    return created_s is not None and created_s >= known.ended_s
+    """Was a pod created after another one ended? Only one that was told to leave may have a successor at once."""
+    return created_s is not None and created_s >= known.left_s
+
+
+def _is_after(created_s: float, at_s: float) -> bool:
+    """Was a pod created once others were told to leave? Creations have whole seconds."""
+    return created_s >= math.floor(at_s)
 
 
 def _is_news(one: Eviction, now_s: float) -> bool:
@@ -484,11 +494,13 @@ class EndedJobs:
             row.ran(one.started_s, one.ended_s, one.leaves)
             spans.setdefault(row.name, []).append((one.started_s, one.ended_s, one.leaves))
         if one.why and one.leaves:
-            eviction = Eviction(one.ended_s, one.by, one.by_namespace, one.by_priority, one.why)
+            eviction = Eviction(one.left_s, one.by, one.by_namespace, one.by_priority, one.why)
             row.lost(eviction, one.created_s)
         outcome = one.outcome
         reason = outcome.reason or ("" if one.why in ("", *PREEMPTED) else one.why)
-        decided = Decided(_how(one, row), one.ended_s, one.pod, one.node, outcome.exit_code, reason)
+        row.latest_s = max(row.latest_s, one.created_s or 0.0)
+        how, exit_code = _how(one, row), outcome.exit_code
+        decided = Decided(how, one.ended_s, one.pod, one.node, exit_code, reason, one.left_s)
         if row.made_from:
             row.attempt(one.pod, decided.how)
         row.decide(decided, one.created_s)
@@ -709,11 +721,15 @@ def _name_of(one: PodEnd) -> str:
 
 
 def _how(one: PodEnd, row: Row) -> _How:
-    """Return how a pod ended (rule 35.4). The pods of a job that a queue suspends are deleted by its controller."""
+    """Return how a pod ended (rule 35.4).
+
+    The pods of a job that a queue suspends are deleted by its controller. Where pods have come since others were
+    preempted, the job went on.
+    """
     last = row.evictions[-1] if row.evictions else None
     is_suspended = last is not None and last.why in PREEMPTED and one.created_s is not None
-    was_there = last is not None and (one.created_s or 0.0) <= last.at_s <= one.ended_s + TOGETHER_S
-    if one.why in PREEMPTED or (one.is_deleted and is_suspended and was_there):
+    is_left = last is not None and last.at_s <= one.ended_s + TOGETHER_S and not _is_after(row.latest_s, last.at_s)
+    if one.why in PREEMPTED or (one.is_deleted and is_suspended and is_left):
         return "preempted"
     if one.why and not one.outcome.has_succeeded:
         return "evicted"

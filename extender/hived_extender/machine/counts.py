@@ -109,7 +109,8 @@ class PodEnd(NamedTuple):
     A pod that `is_preempted` left for the job `by` with pods in `by_namespace`, "" if unknown. `owner` is its job
     object, None if it has none. One without cells has no `leaves`. `why` is known of pods that others ended,
     and `outcome` is what its containers said. One that `is_deleted` did not end by itself. `was_led`: this replica led,
-    so it knows whether the pod was preempted. `made_from` is as in `PodRecord`.
+    so it knows whether the pod was preempted. `made_from` is as in `PodRecord`. It was told to leave at `told_s`, None
+    if nobody has told it so.
     """
 
     number: int
@@ -137,6 +138,12 @@ class PodEnd(NamedTuple):
     was_led: bool = True
     request: PodRequest | None = None
     made_from: str = ""
+    told_s: float | None = None
+
+    @property
+    def left_s(self) -> float:
+        """The moment from which its controller may make another pod in its place."""
+        return self.ended_s if self.told_s is None else min(self.told_s, self.ended_s)
 
 
 News = TypeVar("News", PodSeen, PodGone)
@@ -222,7 +229,7 @@ class Tallies:
         pod = news.pod if isinstance(news, PodSeen) else None
         now_s, info = self._outbox.now.wall, record.place.info
         outcome = NO_OUTCOME if pod is None or record.seen.is_done else outcome_of(pod)
-        started_s = record.progress.times.started_s
+        started_s, leaves_s = record.progress.times.started_s, seconds_of(record.seen.leaves_at)
         if pod is not None and started_s is None:  # it may have run so shortly that nobody saw it run
             started_s = read_progress(pod, now_s).times.started_s
         by = self._preemptions.preempted_for(record.uid) if is_preempted else ("", "", None)
@@ -235,6 +242,7 @@ class Tallies:
             why=self._why(record, outcome, is_preempted=is_preempted),
             is_deleted=not record.seen.is_done and (pod is None or pod.metadata.deletion_timestamp is not None),
             was_led=self._cache.core is not None, request=record.request, made_from=record.made_from,
+            told_s=None if leaves_s is None else leaves_s - record.seen.leaving_s,
         )  # fmt: skip
 
     def _late(self, awaited: PodEnd, pod: Pod) -> PodEnd:

@@ -12,6 +12,7 @@ from hived_extender.insight.answering import Answering
 from hived_extender.insight.ended import DAY_S, KEPT_S, EndedJobs, Eviction
 from hived_extender.insight.snapshot import take
 from hived_extender.insight.store import Store
+from hived_extender.jobs.job import JobName
 from hived_extender.jobs.kinds import marks
 from hived_extender.jobs.outcomes import EvictionName
 from hived_extender.jobs.progress import write_time
@@ -463,6 +464,34 @@ def test_a_moved_job_is_one_row_with_the_hours_of_both_runs_and_who_moved_it(
     assert (job.state, job.ended.eviction_count) == ("Completed", 1)
     assert [(one.by, one.why) for one in job.ended.evictions] == [("ns/big", why)]
     assert job.ended.gpu_hours == 2 * (3600 + 1800) / 3600
+
+
+@pytest.mark.parametrize("grace_s", [0.4, 30.4])
+@pytest.mark.parametrize("is_new_first", [True, False])
+def test_a_job_is_deleted_whose_preempted_pod_was_made_anew_before(
+    grace_s: float, is_new_first: bool, watched: Watched
+) -> None:
+    told_s, owner = AT + 100.0, JobName("apps", "StatefulSet", "ns", "s")
+    old = ends(1, AT)[0]._replace(created_s=AT - 60.0, owner=owner, is_deleted=True, ended_s=AT + 300.0, pod="ns/s-0")
+    why: EvictionName = "reclaim"
+    victim = old._replace(uid="victim", ended_s=told_s + grace_s, told_s=told_s, why=why, pod="ns/s-1")
+    new = old._replace(uid="new", created_s=told_s, pod="ns/s-1")
+    gone = [victim, new, old] if is_new_first else [victim, old, new]
+    gone = [one._replace(number=number) for number, one in enumerate(gone, 1)]
+    watched.known.look(replace(take(watched.cluster.service), gone=gone, at=AT + 301.0))
+    (job,) = watched.known.jobs(AT)
+    assert job.ended is not None
+    assert (job.name, job.state, job.ended.eviction_count) == ("StatefulSet/ns/s", "Deleted", 1)
+
+
+def test_a_pod_is_told_to_leave_before_it_is_gone(watched: Watched) -> None:
+    pod = watched.start("p")
+    watched.tell(pod, is_deleted=True)
+    told_s = watched.now_s
+    watched.cluster.pass_time(20.0)
+    watched.cluster.delete(pod)
+    (end,) = take(watched.cluster.service).gone
+    assert (round(end.left_s - told_s), round(end.ended_s - told_s)) == (0, 20)
 
 
 def test_each_end_is_learned_once(watched: Watched) -> None:
