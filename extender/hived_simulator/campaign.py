@@ -6,6 +6,7 @@ on the trace is over, the rest at the end. A campaign can be interrupted between
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -13,7 +14,7 @@ from hived import __version__
 from hived_simulator import checkpoints
 from hived_simulator.clusters import SimulatedCluster
 from hived_simulator.loop import Loop, Series
-from hived_simulator.plan import FORMAT, Kind, Plan, Policy
+from hived_simulator.plan import FORMAT, Input, Kind, Options, Plan, Policy
 from hived_simulator.results import (
     Against,
     Difference,
@@ -63,18 +64,36 @@ class Kept(msgspec.Struct):
     private: list[Outcome] | None = None
 
 
+class TraceRun(msgspec.Struct, frozen=True):
+    """The trace of a simulation; `start` is in seconds since 1970, None if it tells no date."""
+
+    file: Input
+    name: str
+    jobs: int
+    start: float | None
+    submitted_until_s: float
+    notes: tuple[str, ...] = ()
+
+
+class PolicyRun(Policy, frozen=True, kw_only=True):
+    """A policy, the folder of its files, and its figures of all virtual clusters together."""
+
+    folder: str
+    total: Summary
+
+
 class Report(msgspec.Struct, frozen=True):
-    """`run.json`: what was simulated, and the totals."""
+    """`run.json`: the inputs of a simulation, and the totals."""
 
     format: str
     version: str
-    configuration: object
-    trace: dict[str, object]
-    options: object
+    configuration: Input
+    trace: TraceRun
+    options: Options
     tenants: dict[str, str]
-    changes: list[dict[str, object]]
-    policies: list[dict[str, object]]
-    differences: list[Difference]
+    changes: list[dict[str, Any]]
+    policies: tuple[PolicyRun, ...]
+    differences: tuple[Difference, ...]
 
 
 class Campaign:
@@ -185,20 +204,18 @@ class Campaign:
         write(self._out / "differences.csv", differences_table(found))
         if plan.options.draws:
             write(self._out / "draws.json", as_json({name: all_of[1:] for name, all_of in self._kept.totals.items()}))
-        trace = {
-            "file": plan.trace_file, "name": plan.trace.name, "jobs": len(plan.trace.jobs),
-            "start": plan.trace.start, "submitted_until_s": plan.trace.jobs[-1].submitted_s, "notes": plan.trace.notes,
-        }  # fmt: skip
-        policies = [
-            {**msgspec.structs.asdict(policy), "folder": policy.name, "total": rows[policy.name][0]}
+        jobs, named = plan.trace.jobs, plan.trace
+        trace = TraceRun(plan.trace_file, named.name, len(jobs), named.start, jobs[-1].submitted_s, named.notes)
+        policies = tuple(
+            PolicyRun(**msgspec.structs.asdict(policy), folder=policy.name, total=rows[policy.name][0])
             for policy in plan.policies
-        ]
+        )
         changes = [
             {"at_s": change.at_s, "text": change.text} | ({"configuration": file} if file else {})
             for change, file in zip(plan.changes, plan.change_files, strict=True)
         ]
         report = Report(
             FORMAT, __version__, plan.policies[0].configuration, trace, plan.options, plan.tenants, changes, policies,
-            found,
+            tuple(found),
         )  # fmt: skip
         write(self._out / "run.json", as_json(report))

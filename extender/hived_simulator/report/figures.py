@@ -445,7 +445,7 @@ def _totals(result: Result, has_draws: bool) -> list[Summary]:
 def _draws_of(simulation: Simulation) -> tuple[object, ...]:
     """The inputs that decide the draws of a simulation."""
     run = simulation.run
-    return run.trace.file.sha256, run.options.get("seed"), run.options.get("draws")
+    return run.trace.file.sha256, run.options.seed, run.options.draws
 
 
 def _row(found: Difference) -> Sequence[str]:

@@ -134,7 +134,7 @@ def _inputs(simulation: Simulation, has_several: bool) -> list[tuple[str, str]]:
     found += [("configuration", f"{file}, SHA-256 {digest}") for file, digest in files]
     found.append(("trace", f"{run.trace.file.file}, SHA-256 {run.trace.file.sha256}"))
     found += [("", note) for note in run.trace.notes]
-    told = [words.format(_value(run.options[key])) for key, words in _WORDS.items() if run.options.get(key)]
+    told = [words.format(_value(value)) for key, words in _WORDS.items() if (value := getattr(run.options, key))]
     found.append(("options", "; ".join(told) or "none"))
     return [*found, ("made by", f"hived {run.version}")]
 
@@ -142,7 +142,7 @@ def _inputs(simulation: Simulation, has_several: bool) -> list[tuple[str, str]]:
 def _value(value: object) -> str:
     if isinstance(value, bool):
         return "yes"
-    if isinstance(value, list):
+    if isinstance(value, tuple):
         return ", ".join(map(str, value))
     return short(float(value)) if isinstance(value, int | float) else str(value)
 

@@ -9,47 +9,13 @@ import msgspec
 import numpy as np
 
 from hived.values.errors import UserError
+from hived_simulator.campaign import PolicyRun, Report
 from hived_simulator.plan import FORMAT, Input, Kind
-from hived_simulator.results import Difference, JobKind, Summary
+from hived_simulator.results import JobKind, Summary
 
 RUN, VCS, DRAWS = "run.json", "vcs.json", "draws.json"
 _TEXTS = ("vc", "kind", "cause", "level", "best_level")
 _NUMBERS = ("leaf_cells", "priority", "delay_s", "excess_start_s", "waited_s", "submitted_s")
-
-
-class TraceRead(msgspec.Struct, frozen=True):
-    """The trace as `run.json` describes it."""
-
-    file: Input
-    name: str
-    jobs: int
-    submitted_until_s: float
-    notes: tuple[str, ...] = ()
-
-
-class PolicyRead(msgspec.Struct, frozen=True):
-    """A policy as `run.json` describes it."""
-
-    name: str
-    kind: str
-    configuration: Input
-    folder: str
-    has_backfill: bool
-    over_quota: str
-    total: Summary
-    rules: int = 1
-    checkpoint_s: float | None = None
-
-
-class RunRead(msgspec.Struct, frozen=True):
-    """`run.json`."""
-
-    format: str
-    version: str
-    trace: TraceRead
-    options: dict[str, Any]
-    policies: tuple[PolicyRead, ...]
-    differences: tuple[Difference, ...]
 
 
 class Jobs(NamedTuple):
@@ -88,7 +54,7 @@ class Result(NamedTuple):
     """
 
     label: str
-    policy: PolicyRead
+    policy: PolicyRun
     rows: Sequence[Summary]
     jobs: Jobs
     series: dict[str, np.ndarray]
@@ -114,7 +80,7 @@ class Simulation(NamedTuple):
     """The folder of one `hived simulate`, and its results in the order in which they ran."""
 
     folder: Path
-    run: RunRead
+    run: Report
     results: tuple[Result, ...]
 
 
@@ -123,12 +89,12 @@ def read_simulations(folders: Sequence[Path]) -> list[Simulation]:
 
     UserError names the file that is missing or damaged. Cost O(jobs), some 4 us each.
     """
-    runs = [_decoded(folder / RUN, RunRead) for folder in folders]
+    runs = [_decoded(folder / RUN, Report) for folder in folders]
     for folder, run in zip(folders, runs, strict=True):
         if run.format != FORMAT:
             raise UserError(f"{folder / RUN}: format: found {run.format!r}, this hived reads {FORMAT!r}")
-    seen: list[tuple[Input, PolicyRead]] = []
-    kept: list[tuple[Path, RunRead, list[PolicyRead]]] = []
+    seen: list[tuple[Input, PolicyRun]] = []
+    kept: list[tuple[Path, Report, list[PolicyRun]]] = []
     for folder, run in zip(folders, runs, strict=True):
         own = [policy for policy in run.policies if (run.trace.file, policy) not in seen]
         seen += [(run.trace.file, policy) for policy in own]
@@ -142,7 +108,7 @@ def read_simulations(folders: Sequence[Path]) -> list[Simulation]:
     ]  # fmt: skip
 
 
-def _results(folder: Path, policies: Sequence[PolicyRead], names: Sequence[str], taken: set[str]) -> Iterator[Result]:
+def _results(folder: Path, policies: Sequence[PolicyRun], names: Sequence[str], taken: set[str]) -> Iterator[Result]:
     """Read the files of some policies. `taken` has the labels so far; they are added to it."""
     rows = _decoded(folder / VCS, dict[str, list[Summary]])
     draws = _decoded(folder / DRAWS, dict[str, list[Summary]]) if (folder / DRAWS).exists() else {}
