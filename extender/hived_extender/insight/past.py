@@ -206,21 +206,31 @@ def _pools(vc: str, is_opportunistic: bool) -> tuple[str, ...]:
     return ("lent", "all") if is_opportunistic else (f"of {vc}", "guaranteed", "all")
 
 
-def _quantile(ended: Iterable[float], still: Iterable[float], share: float) -> float:
+def _quantile(ended: Collection[float], still: Collection[float], share: float) -> float:
     """The least value that this share of all, and of one more to come, do not exceed; `still` are at least so large.
 
     The largest value if no value is that large for sure.
     """
-    marks: list[tuple[float, bool]] = [(each, False) for each in ended]
-    marks = sorted(marks + [(each, True) for each in still])
-    at_risk, above = len(marks) + 1, 1.0
-    for value, alike in itertools.groupby(marks, key=lambda mark: mark[0]):
-        group = [is_open for _, is_open in alike]
-        above *= 1 - (len(group) - sum(group)) / at_risk
+    for value, above in _survivors(ended, still, beyond=1):
         if above <= 1 - share + 1e-9:
             return float(value)
-        at_risk -= len(group)
-    return marks[-1][0]
+    return max((*ended, *still))
+
+
+def _survivors(ended: Iterable[float], still: Iterable[float], beyond: int = 0) -> Iterator[tuple[float, float]]:
+    """The estimate of Kaplan and Meier: (value, share of all that is larger) for each of `ended`, ascending.
+
+    `still` are at least so large, and so many more lie `beyond` all. Cost O(n log n).
+    """
+    marks = sorted([(each, False) for each in ended] + [(each, True) for each in still])
+    at_risk, share = len(marks) + beyond, 1.0
+    for value, group in itertools.groupby(marks, key=lambda mark: mark[0]):
+        alike = [is_open for _, is_open in group]
+        count = len(alike) - sum(alike)
+        if count:
+            share *= 1 - count / at_risk
+            yield value, share
+        at_risk -= len(alike)
 
 
 LEAST_ENDS = 10
@@ -267,18 +277,9 @@ class Curve:
 
     def __init__(self, ends: Iterable[float], still: Iterable[float]) -> None:
         """`ends` are whole durations, `still` are those that were at least so long; seconds. Cost O(n log n)."""
-        marks = sorted([(each, False) for each in ends] + [(each, True) for each in still])
-        self.times: list[float] = []
-        self.shares: list[float] = []
-        at_risk, share = len(marks), 1.0
-        for seconds, group in itertools.groupby(marks, key=lambda mark: mark[0]):
-            alike = [is_open for _, is_open in group]
-            ended = len(alike) - sum(alike)
-            if ended:
-                share *= 1 - ended / at_risk
-                self.times.append(seconds)
-                self.shares.append(share)
-            at_risk -= len(alike)
+        found = list(_survivors(ends, still))
+        self.times = [seconds for seconds, _ in found]
+        self.shares = [share for _, share in found]
         self._falling = [-share for share in self.shares]
 
     def remaining(self, elapsed_s: float, draw: float) -> float:
