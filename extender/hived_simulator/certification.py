@@ -30,7 +30,7 @@ from hived_simulator.clusters import SimulatedCluster
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Loop, Manner, Series
 from hived_simulator.private import PrivateClusters
-from hived_simulator.results import SLIGHT_S, Outcome, outcomes
+from hived_simulator.results import Outcome, excesses, later, outcomes
 from hived_simulator.tasks import tasks_of, within_bounds
 from hived_simulator.tenants import AUTO, assigned
 from hived_simulator.traces.jobs import Job, Trace
@@ -161,11 +161,8 @@ def compared(before: Sequence[Outcome], after: Sequence[Outcome], private: Seque
 
 def _compared(vc: str, triples: Sequence[tuple[Outcome, Outcome, Outcome]], ends_s: float) -> CertifiedVc:
     started = [(old, new) for old, new, _ in triples if old.started_s is not None or new.started_s is not None]
-    late = [
-        new.started_s - own.started_s
-        for _, new, own in triples
-        if new.started_s is not None and own.started_s is not None and new.started_s - own.started_s > SLIGHT_S
-    ]
+    news, owns = [new for _, new, _ in triples], [own for *_, own in triples]
+    late = later(zip(news, excesses(news, owns), owns, strict=True))
     lost = sum(
         new.started_s is None and (old.started_s is not None or own.started_s is not None) for old, new, own in triples
     )
@@ -174,8 +171,8 @@ def _compared(vc: str, triples: Sequence[tuple[Outcome, Outcome, Outcome]], ends
         jobs=len(triples),
         old_delay_s=_mean([_waited_s(old, ends_s) for old, _ in started]),
         new_delay_s=_mean([_waited_s(new, ends_s) for _, new in started]),
-        later=len(late),
-        later_max_s=round(max(late, default=0.0), DIGITS),
+        later=late.count - late.never,
+        later_max_s=round(late.max_s, DIGITS),
         lost=lost,
     )
 
