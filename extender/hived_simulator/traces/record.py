@@ -15,33 +15,12 @@ import msgspec
 from hived.values.errors import UserError
 from hived.values.specs import PodSpec
 from hived_extender.jobs.annotations import read_spec
-from hived_extender.machine.recording.operations import STAND_IN, held_for
+from hived_extender.machine.recording.operations import STAND_IN, SplitPod, held_for
+from hived_extender.machine.recording.record import TraceLine
 from hived_simulator.traces.draft import Draft
 from hived_simulator.traces.fields import Unusable
 from hived_simulator.traces.files import Format, Source
 from hived_simulator.traces.kubernetes import SeenPod, jobs_of, of_spec
-
-
-class _Named(msgspec.Struct):
-    pod: str
-    spec: msgspec.Raw
-    job: str = ""
-
-
-class _Line(msgspec.Struct, rename="camel"):
-    """The keys of an operation that a trace needs; others are ignored."""
-
-    op: str
-    now: float | None = None
-    pod: str = ""
-    spec: msgspec.Raw = msgspec.Raw(b"")
-    annotation: str | None = None
-    commit: bool = False
-    started: float | None = None
-    group: str = ""
-    pods: msgspec.Raw = msgspec.Raw(b"[]")
-    job: str = ""
-    bound: bool = True
 
 
 class _Life(msgspec.Struct):
@@ -72,13 +51,13 @@ class _Run:
         self._draft = draft
         self.lives: dict[str, _Life] = {}
         self.now: float | None = None
-        self._early: list[_Line] = []
+        self._early: list[TraceLine] = []
         self._unseen: dict[str, float] = {}
         self._before: set[str] = set()
         self._present: dict[str, int] = {}  # pods by job
         self._times: dict[str, int] = {}  # that a job has come
 
-    def follow(self, line: _Line) -> None:
+    def follow(self, line: TraceLine) -> None:
         """Note what an operation tells. Raises UserError if it has a spec that is none."""
         self.now = line.now if line.now is not None else self.now
         if line.pod.startswith(STAND_IN):
@@ -90,7 +69,7 @@ class _Run:
         for each in (*early, line):
             self._follow(each, self.now)
 
-    def _follow(self, line: _Line, now: float) -> None:
+    def _follow(self, line: TraceLine, now: float) -> None:
         match line.op:
             case "new":
                 self._unseen = {name: now for name, life in self.lives.items() if life.is_running}
@@ -117,14 +96,14 @@ class _Run:
                 if line.commit:
                     self._start(life, now)
 
-    def _split(self, line: _Line, now: float) -> None:
+    def _split(self, line: TraceLine, now: float) -> None:
         """All pods of a gang run that was asked for as one, or take cells that were held for them.
 
         The gang's own request is no pod. Nor are those that only keep cells free until pods have come.
         """
         asked = self.lives.get(line.group)
         created = now if asked is None or asked.ended is not None else asked.created
-        for each in msgspec.json.decode(line.pods, type=list[_Named]):
+        for each in msgspec.json.decode(line.pods or b"[]", type=list[SplitPod]):
             if each.pod.startswith((STAND_IN, f"{line.group}+")):
                 continue
             life = self.lives.get(each.pod)
@@ -136,10 +115,10 @@ class _Run:
             self._end(line.group, now, has_run=False)
             del self.lives[line.group]
 
-    def _life(self, line: _Line, now: float) -> _Life:
+    def _life(self, line: TraceLine, now: float) -> _Life:
         life = self.lives.get(line.pod)
         if life is None:
-            spec = read_spec(line.annotation if line.annotation is not None else bytes(line.spec).decode())
+            spec = read_spec(line.text)
             job = line.job or spec.group.name or line.pod
             life = self._come(line.pod, spec, job, now, is_told=bool(line.job))
         return life
@@ -173,7 +152,7 @@ def _recognises(head: str) -> bool:
 
 def _read(source: Source, draft: Draft) -> None:
     draft.tenant_key("virtualCluster", ("virtualCluster",))
-    decoder = msgspec.json.Decoder(_Line)
+    decoder = msgspec.json.Decoder(TraceLine)
     run = _Run(draft)
     for draft.line, text in enumerate(source.lines(), 1):
         if not text.strip():

@@ -21,7 +21,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import msgspec
 import numpy as np
@@ -287,19 +287,28 @@ TOLD = ("progress", "delete", "new", "split")
 """Operations that are told as they are; `addBound` is told without its place."""
 
 
-class _Question(msgspec.Struct, omit_defaults=True):
-    """The rest of a question about a pod; of one that is left out, only a `time` remains."""
+class TraceLine(msgspec.Struct, omit_defaults=True):
+    """The keys of an operation that a trace needs; a question about a pod that is left out is a `time` alone."""
 
     op: str
     now: float | None = None
     pod: str = ""
     commit: bool = False
     spec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
-    annotation: Any = None
+    annotation: str | None = None
     job: str = ""
+    started: float | None = None
+    group: str = ""
+    pods: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    bound: bool = True
+
+    @property
+    def text(self) -> str:
+        """The scheduling spec of the pod."""
+        return bytes(self.spec or b"").decode() if self.annotation is None else self.annotation
 
 
-_decoder = msgspec.json.Decoder(_Question)
+_decoder = msgspec.json.Decoder(TraceLine)
 
 
 def recent_parts(folder: Path, since_s: float) -> list[Path]:
@@ -373,8 +382,8 @@ def _told(line: bytes, seen: set[str], time: float | None) -> tuple[bytes, float
 
 
 def _before(time: float | None) -> bytes:
-    return b"" if time is None else _line(_Question("time", time))
+    return b"" if time is None else _line(TraceLine("time", time))
 
 
-def _line(told: _Question) -> bytes:
+def _line(told: TraceLine) -> bytes:
     return _encoder.encode(told) + b"\n"
