@@ -11,6 +11,7 @@ from hived_jobs.policies import END_OF, Phase, TaskPod, decide, outcome
 from hived_jobs.submission import SCHEDULER, PlannedJob, Submission
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.store import Revision
+from hived_lab.embedded.batch_jobs import Step
 
 OVER = frozenset({"Succeeded", "Failed"})
 """Phases of pods that have ended."""
@@ -30,9 +31,21 @@ def plan_of(body: Body) -> PlannedJob:
 def owned(manifest: Body, job: Revision) -> Body:
     """An object in the job's namespace, owned by the job."""
     owner = {key: job.body[key] for key in ("apiVersion", "kind")}
-    owner |= {"name": job.key.name, "uid": job.view.metadata.uid, "controller": True}
+    owner |= {"name": job.key.name, "uid": job.view.metadata.uid, "controller": True, "blockOwnerDeletion": True}
     metadata = {**manifest["metadata"], "namespace": job.key.namespace, "ownerReferences": [owner]}
     return {**manifest, "metadata": metadata}
+
+
+def keep_one(job: Revision, there: Collection[Revision], wanted: Body) -> Step:
+    """The step after which a job has this object, and no other of its kind."""
+    name, step = wanted["metadata"]["name"], Step({})
+    step.deleted = [each.body for each in there if each.key.name != name]
+    known = next((each.body for each in there if each.key.name == name), None)
+    if known is None:
+        step.made = [owned(wanted, job)]
+    elif known["spec"] != wanted["spec"]:
+        step.changed = [{**known, "spec": wanted["spec"]}]
+    return step
 
 
 def phase_of(pod: Revision) -> str:

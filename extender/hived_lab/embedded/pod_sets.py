@@ -6,8 +6,9 @@ a RayJob its own pods stand for the cluster and the Job that its controller make
 RayService one RayCluster.
 """
 
+import copy
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,11 +17,12 @@ from hived_extender.api.inspection import parse_time
 from hived_extender.jobs.document import Part
 from hived_extender.jobs.kinds.ray import roles_of
 from hived_extender.kube.clocks import timestamp
+from hived_jobs.submission import add_env
 from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import turn_condition
 from hived_lab.embedded.apiserver.store import Revision
 from hived_lab.embedded.batch_jobs import Step
-from hived_lab.embedded.planned_jobs import owned
+from hived_lab.embedded.planned_jobs import keep_one, owned
 
 _LWS = "leaderworkerset.sigs.k8s.io/"
 
@@ -201,12 +203,15 @@ def deployment(job: Revision, sets: Collection[Revision], _memory: None, **_cloc
     """Return what a Deployment needs: a ReplicaSet of its template; those of earlier templates are deleted."""
     spec = job.body["spec"]
     digest = _suffix(msgspec.json.encode(spec["template"], order="sorted").decode())
-    template = {**spec["template"], "metadata": {**(spec["template"].get("metadata") or {})}}
-    mark = {"pod-template-hash": digest}
-    template["metadata"]["labels"] = {**(template["metadata"].get("labels") or {}), **mark}
-    wanted = {"replicas": spec.get("replicas", 1), "template": template}
-    labels = {"matchLabels": {**(spec.get("selector") or {}).get("matchLabels", {}), **mark}}
-    step = _keep_one(job, sets, f"{job.key.name}-{digest}", "apps/v1", "ReplicaSet", {**wanted, "selector": labels})
+    told, mark = spec["template"].get("metadata") or {}, {"pod-template-hash": digest}
+    labels = {**(told.get("labels") or {}), **mark}
+    wanted = {
+        "replicas": spec.get("replicas", 1),
+        "template": {**spec["template"], "metadata": {**told, "labels": labels}},
+        "selector": {"matchLabels": {**(spec.get("selector") or {}).get("matchLabels", {}), **mark}},
+    }
+    metadata = {"name": f"{job.key.name}-{digest}", "labels": labels}
+    step = keep_one(job, sets, {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": metadata, "spec": wanted})
     ready = sum(each.body.get("status", {}).get("readyReplicas", 0) for each in sets)
     step.status = {"replicas": wanted["replicas"], "readyReplicas": ready, "availableReplicas": ready}
     return step
@@ -214,26 +219,14 @@ def deployment(job: Revision, sets: Collection[Revision], _memory: None, **_cloc
 
 def ray_service(job: Revision, clusters: Collection[Revision], _memory: None, **_clocks: float) -> Step:
     """Return what a RayService needs: a RayCluster."""
+    labels = {"ray.io/originated-from-cr-name": job.key.name, "ray.io/originated-from-crd": job.body["kind"]}
+    metadata = {"name": f"{job.key.name}-{_suffix(job.view.metadata.uid)}", "labels": labels}
     spec = job.body["spec"].get("rayClusterConfig") or {}
-    name = f"{job.key.name}-{_suffix(job.view.metadata.uid)}"
-    step = _keep_one(job, clusters, name, "ray.io/v1", "RayCluster", spec)
+    step = keep_one(
+        job, clusters, {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": metadata, "spec": spec}
+    )
     is_ready = any(each.body.get("status", {}).get("state") == "ready" for each in clusters)
     step.status = {"serviceStatus": "Running" if is_ready else "", "observedGeneration": 1}
-    return step
-
-
-def _keep_one(job: Revision, there: Collection[Revision], name: str, version: str, kind: str, spec: Body) -> Step:
-    """An object of a kind, and no other, of this name and spec."""
-    step = Step({})
-    step.deleted = [each.body for each in there if each.key.name != name]
-    known = next((each.body for each in there if each.key.name == name), None)
-    if known is None:
-        labels = {"ray.io/originated-from-cr-name": job.key.name, "ray.io/originated-from-crd": job.body["kind"]}
-        more = {"labels": labels} if kind == "RayCluster" else {"labels": spec["template"]["metadata"]["labels"]}
-        made = {"apiVersion": version, "kind": kind, "metadata": {"name": name, **more}, "spec": spec}
-        step.made = [owned(made, job)]
-    elif known["spec"] != spec:
-        step.changed = [{**known, "spec": spec}]
     return step
 
 
@@ -263,22 +256,13 @@ def _has_ended(pod: Revision) -> bool:
 
 
 def _manifest(wanted: _Wanted, job: Revision) -> Body:
-    told, body = wanted.template.get("metadata") or {}, job.body
-    owner = {"apiVersion": body["apiVersion"], "kind": body["kind"], "name": job.key.name, "controller": True}
+    told = wanted.template.get("metadata") or {}
     metadata = {
         "name": wanted.name,
-        "namespace": job.key.namespace,
         "labels": {**(told.get("labels") or {}), **wanted.labels},
         "annotations": dict(told.get("annotations") or {}),
-        "ownerReferences": [{**owner, "uid": job.view.metadata.uid, "blockOwnerDeletion": True}],
     }
-    spec: dict[str, Any] = {**wanted.template["spec"], "hostname": wanted.name[:63]}
-    spec["containers"] = [_with_env(container, wanted.env.items()) for container in spec["containers"]]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
-
-
-def _with_env(container: Body, variables: Iterable[tuple[str, str]]) -> Body:
-    known = container.get("env") or []
-    names = {one.get("name") for one in known}
-    more = [{"name": name, "value": value} for name, value in variables if name not in names]
-    return {**container, "env": [*known, *more]} if more else container
+    spec: dict[str, Any] = {**copy.deepcopy(wanted.template["spec"]), "hostname": wanted.name[:63]}
+    if wanted.env:
+        add_env(spec, wanted.env)
+    return owned({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}, job)

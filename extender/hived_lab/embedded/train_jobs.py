@@ -12,7 +12,7 @@ from hived_lab.embedded.apiserver.bodies import Body
 from hived_lab.embedded.apiserver.kinds import turn_condition
 from hived_lab.embedded.apiserver.store import Revision
 from hived_lab.embedded.batch_jobs import Step, condition, is_over
-from hived_lab.embedded.planned_jobs import owned
+from hived_lab.embedded.planned_jobs import keep_one
 
 CONTROLLER = "trainer.kubeflow.org/trainjob-controller"
 _NODE = "node"
@@ -21,18 +21,13 @@ _TO_CONTAINER = {"image": "image", "command": "command", "args": "args", "env": 
 
 def next_step(job: Revision, sets: Collection[Revision], _memory: None, **_clocks: float) -> Step:
     """Return what a TrainJob needs: a JobSet of its name, suspended as it is, whose end is its own."""
-    step = Step({**job.body.get("status", {})})
+    status = dict(job.body.get("status", {}))
     if is_over(job.body):
-        return step
+        return Step(status)
     is_suspended = bool(job.body["spec"].get("suspend"))
-    known = next((each.body for each in sets), None)
-    if known is None:
-        step.made = [owned(_job_set(job, is_suspended=is_suspended), job)]
-        return step
-    if known["spec"]["suspend"] != is_suspended:
-        step.changed = [{**known, "spec": {**known["spec"], "suspend": is_suspended}}]
-    told = known.get("status", {})
-    step.status["jobsStatus"] = told.get("replicatedJobsStatus", [])
+    step = keep_one(job, sets, _job_set(job, is_suspended=is_suspended))
+    told: Body = next((each.body.get("status", {}) for each in sets), {})
+    step.status = {**status, "jobsStatus": told.get("replicatedJobsStatus", [])}
     reason = "Suspended" if is_suspended else "Resumed"
     step.status = turn_condition(step.status, "Suspended", str(is_suspended), reason, "")
     for here, there in (("Complete", "Completed"), ("Failed", "Failed")):
