@@ -19,6 +19,7 @@ from hived_config.reader import as_written, path_to
 from hived_config.rules import DEFRAG, LENT_KEY, PREEMPTED_KEY, QUEUE_OF_VC, QUEUES
 from hived_config.settings import CERTIFY, SETTING_KEYS, value_of
 from hived_config.virtual import Placement
+from hived_config.words import counted
 
 
 class NodeCell(NamedTuple):
@@ -136,7 +137,8 @@ def _explain(old: Sequence[NodeCell], new: Sequence[NodeCell], renamed: dict[tup
         elif len(was) == len(now) == 1 and was != now:
             clauses.append(f"in chain {chain}: {', '.join(_explain_cell(was[0], now[0], renamed))}")
         elif was != now:
-            clauses.append(f"in chain {chain}: {_cells(len(was))} become {_cells(len(now))}, or are divided otherwise")
+            became = f"{counted(len(was), 'cell')} become {counted(len(now), 'cell')}"
+            clauses.append(f"in chain {chain}: {became}, or are divided otherwise")
     return "; ".join(clauses) or "its cells stand in another order"
 
 
@@ -167,10 +169,6 @@ def _explain_move(old: NodeCell, new: NodeCell, renamed: dict[tuple[str, str], s
     is_renamed = old.chain == new.chain and renamed.get((old.chain, old.above)) == new.above
     verb = "the cell above it is now called" if is_renamed else "moved to"
     return f"{verb} {new.above}, formerly {old.above}"
-
-
-def _cells(count: int) -> str:
-    return f"{count} cell{'s' * (count != 1)}"
 
 
 def _devices(cell: NodeCell) -> str:

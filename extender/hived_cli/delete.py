@@ -12,6 +12,7 @@ from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.names import complete_jobs, find_alone, find_ended, find_held, find_jobs, one_of, submitted_as
 from hived_cli.helpers.waits import listed
 from hived_config.reader import printable
+from hived_config.words import counted
 from hived_extender.api.inspection import Inspector, NoAnswerError
 from hived_extender.api.names import DEFAULT_NAMESPACE, GANG, is_called, namespaces_in, without_kind
 from hived_extender.kube.client import KubeClient
@@ -157,13 +158,12 @@ def _recorded(deletion: Deletion) -> tuple[Deletion, str]:
 def _made(kube: KubeClient, maker: tuple[str, str, str]) -> tuple[Deletion, str]:
     """The deletion of an object that makes jobs or pods, and how to call it."""
     found = of_found_maker(kube, maker)
-    runs = f"with its {len(found.runs)} run{'s' * (len(found.runs) != 1)} and " if found.runs else "with its "
+    runs = f"with its {counted(len(found.runs), 'run')} and " if found.runs else "with its "
     return found, f"{printable(maker[0])}, which goes {runs}pods"
 
 
 def _count(deletion: Deletion) -> str:
-    count = len(deletion.pods)
-    return f"{count} pod{'s' * (count != 1)}"
+    return counted(len(deletion.pods), "pod")
 
 
 def _tell(deletion: Deletion, title: str) -> None:

@@ -22,6 +22,7 @@ from hived_cli.helpers.waits import listed
 from hived_cli.queueing import change
 from hived_config.loader import Configuration
 from hived_config.reader import printable
+from hived_config.words import counted
 from hived_extender.api.inspection import Inspector, NoAnswerError
 from hived_extender.api.names import short_name
 from hived_extender.api.waiting import MASKED, PodOutcome, Victim
@@ -121,9 +122,9 @@ def _preemptor(one: PodOutcome, told: Sequence[PodOutcome]) -> str:
 def _victims(one: PodOutcome) -> str:
     hidden = [victim.pods for victim in one.victims if victim.name == MASKED]
     shown = [victim for victim in one.victims if victim.name != MASKED]
-    named = [f"{_short(victim, one.namespace)} ({_pod_count(victim.pods)})" for victim in shown]
+    named = [f"{_short(victim, one.namespace)} ({counted(victim.pods, 'pod')})" for victim in shown]
     if hidden:
-        named.append(f"{len(hidden)} job{'s' * (len(hidden) != 1)} of other tenants ({_pod_count(sum(hidden))})")
+        named.append(f"{counted(len(hidden), 'job')} of other tenants ({counted(sum(hidden), 'pod')})")
     if one.more_victims:
         named.append(f"{one.more_victims} more jobs")
     return ", ".join(named)
@@ -132,10 +133,6 @@ def _victims(one: PodOutcome) -> str:
 def _short(victim: Victim, namespace: str) -> str:
     """The name of a job for readers of a namespace."""
     return printable(short_name(victim.name, victim.namespace, namespace))
-
-
-def _pod_count(count: int) -> str:
-    return f"{count} pod{'s' * (count != 1)}"
 
 
 def check_taken(

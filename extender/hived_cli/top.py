@@ -14,6 +14,7 @@ from hived_cli.helpers.tables import table
 from hived_cli.helpers.waits import WAITING_STATES, age, job_table
 from hived_cli.helpers.watching import follow, interval_option, is_live
 from hived_config.reader import printable
+from hived_config.words import counted
 from hived_extender.api.inspection import Inspector
 from hived_extender.api.waiting import FreeCells, Job, NodeView, leaf_rows
 
@@ -80,7 +81,7 @@ def _drawn(frame: Frame, server: str) -> str:
     counts = [f"{len(waiting)} waiting"]
     counts += [f"{count} {name.lower()}" for name in ("Starting", "Running", "Leaving")
                if (count := sum(job.state == name for job in frame.jobs))]  # fmt: skip
-    bad = f"{len(frame.bad_nodes)} bad node{'s' * (len(frame.bad_nodes) != 1)}"
+    bad = counted(len(frame.bad_nodes), "bad node")
     lines = [f"{click.style('hived', bold=True)} {server}   jobs: {', '.join(counts)}   {bad}", ""]
     lines += [_clusters(frame.free_cells), ""]
     if frame.bad_nodes:

@@ -14,6 +14,7 @@ from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest
 from hived_config.loader import Configuration
 from hived_config.reader import closest
+from hived_config.words import counted
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER
 from hived_extender.jobs.document import Part
@@ -313,7 +314,7 @@ def wait_ended(kube: KubeClient, manifest: Manifest) -> JobState | None:
 
 def reading(job: PlannedJob, configuration: Configuration | None) -> str:
     """Return the reading of an object in one sentence: its pods, virtual cluster, priority, and whether it queues."""
-    from hived_extender.machine.certificates import asks_of, counted  # noqa: PLC0415  # loads the core; help does without
+    from hived_extender.machine.certificates import asks_of  # noqa: PLC0415  # loads the core; help does without
 
     [manifest] = job.objects
     kind = job.kind
@@ -326,7 +327,7 @@ def reading(job: PlannedJob, configuration: Configuration | None) -> str:
         if not count:
             return f"hived reads nothing of a {kind}: no pod template was found in it"
         return (
-            f"hived does not follow a {kind}: {count} pod template{'s' * (count != 1)} found, whose pods it "
+            f"hived does not follow a {kind}: {counted(count, 'pod template')} found, whose pods it "
             "will schedule as they come"
         )
     is_followed = table.find_kind(manifest["apiVersion"], kind) is not None

@@ -8,6 +8,7 @@ from contextlib import suppress
 from urllib.parse import quote
 
 from hived.values.errors import UserError
+from hived_config.words import counted
 from hived_extender.api.names import is_full
 from hived_extender.api.waiting import Job, PodCounts, When
 from hived_extender.jobs import starts
@@ -52,7 +53,7 @@ def resume_record(kube: KubeClient, record: Record) -> str:
         timed = _forget_words(kube, [f"{record.namespace}/{one.name}" for one in going])
         return RELEASED if timed else f"is not held: it is {record.state.phase.value.lower()}"
     created = resume_job(kube, record)
-    return f"released: {_pods(len(created.pods))} created"
+    return f"released: {counted(len(created.pods), 'pod')} created"
 
 
 def suspend_record(kube: KubeClient, record: Record) -> str:
@@ -66,7 +67,7 @@ def suspend_record(kube: KubeClient, record: Record) -> str:
     record = record.write(kube, JobState(Phase.SUSPENDED, HELD))  # first, so that nobody makes its pods again
     going = [as_seen(pod) for pod in listed]
     delete_pods(kube, record, [pod for pod in going if not pod.is_finished])
-    return f"held: {_pods(len(going))} deleted, and hived release makes them anew"
+    return f"held: {counted(len(going), 'pod')} deleted, and hived release makes them anew"
 
 
 def suspend_cron(kube: KubeClient, path: str, *, is_on: bool) -> str:
@@ -148,10 +149,6 @@ def _forget_words(kube: KubeClient, pods: Sequence[str]) -> bool:
             write = gangs.annotate(namespace, name, pod.metadata.uid, starts.NO_WORDS)
             kube.patch(write.path, write.body)
     return is_timed
-
-
-def _pods(count: int) -> str:
-    return f"{count} pod{'s' * (count != 1)}"
 
 
 def _switch(kube: KubeClient, job: Job, *, is_on: bool) -> str:

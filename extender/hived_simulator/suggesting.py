@@ -28,6 +28,7 @@ from hived_config.chains import Chain
 from hived_config.division import CellTypePlace, chains_of, counts_of
 from hived_config.loader import load_text
 from hived_config.text.edits import set_vc
+from hived_config.words import counted
 from hived_extender.api.certificates import CertifiedVc
 from hived_simulator.certification import Ran, Tell, compared, run
 from hived_simulator.hived_cluster import HivedCluster
@@ -540,12 +541,8 @@ def _minutes(seconds: float) -> str:
 def _told_shape(sizes: Sizes, each: Reshape) -> str:
     upper, lower = sizes.path(each.upper), sizes.path(each.lower)
     need = each.need
-    found = f"{_count(need.jobs)} {'fits' if need.jobs == 1 else 'fit'}"
+    found = f"{counted(need.jobs, 'job')} {'fits' if need.jobs == 1 else 'fit'}"
     return (
         f"{each.parts} {lower} of {each.vc} become {each.cells} {upper}: {found} into one and into no "
         f"lower cell, with {need.share:.0%} of its GPU-hours, and at most {need.at_once:,} of them ran at once."
     )
-
-
-def _count(jobs: int) -> str:
-    return f"{jobs:,} job{'s' * (jobs != 1)}"

@@ -78,7 +78,7 @@ def test_queues_tell_what_waits_runs_and_borrows(browser: Browser, team_url: str
     ("job", "said"),
     [
         ("default/survey", "Bounded: starts by"),
-        ("default/survey-later", "1 job before it in its queue."),
+        ("default/survey-later", "1 job is before it in its queue."),
         ("assembly/align-wide", "Insufficient quota(nvidia.com/gpu) in quota root/assembly"),
         ("folding/fold-held", "hived release lets it take its turn"),
         ("folding/fold-wrong", "set it to a virtual cluster: genomics, research, speech, vision"),

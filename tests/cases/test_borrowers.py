@@ -86,7 +86,7 @@ def test_a_job_larger_than_its_virtual_cluster_is_told_of_the_cells_that_it_woul
     with jobs_on(tmp_path) as jobs:
         runs(jobs, "first", **LIMIT)
         waits(jobs, "big", pods=2)
-        assert jobs.reason("big") == "can only borrow idle cells, and no idle cells are enough"
+        assert jobs.reason("big") == "can only borrow idle cells, but cannot now: no idle cells have room for it"
         found = certificate(jobs, "big")
         assert "the cluster has 1 of 2 in use by first" in found.sentence
         assert (found.cause, found.also) == ("in-use", [])
@@ -102,7 +102,7 @@ def test_a_job_behind_others_of_its_queue_that_can_only_borrow_is_told_of_cells(
         runs(jobs, "first")
         waits(jobs, "big", pods=2)
         waits(jobs, "big-again", pods=2)
-        assert jobs.reason("big-again") == "can only borrow idle cells, and no idle cells are enough"
+        assert jobs.reason("big-again") == "can only borrow idle cells, but cannot now: no idle cells have room for it"
         assert certificate(jobs, "big-again").cause == "in-use"
 
 
@@ -144,7 +144,7 @@ def test_the_first_one_that_fits_its_virtual_cluster_is_told_who_has_the_cells_t
         waits(jobs, "next")
         found = certificate(jobs, "next")
         assert (found.cause, found.also) == ("in-use", [])
-        assert found.sentence.startswith("needs 1 node of 8 GPU; a has 1 of 1 in use by own (priority 10, since ")
+        assert found.sentence.startswith("needs 1 node of 8 GPUs; a has 1 of 1 in use by own (priority 10, since ")
         assert ", ends by " in found.sentence
         assert [one.group for one in found.holders] == ["Job/default/own"]
         queued = jobs.inspector.queued_job("next")

@@ -119,7 +119,7 @@ def test_a_gang_over_two_types_is_told_both(played: Played) -> None:
         *(pod(f"late-{i}", 8, annotations=words, nodeSelector={"gpu": "h100"}) for i in range(2)),
     )
     played.why("late-1")  # the whole gang is known then
-    assert played.why("late").asks == "1 pod of 4 A10 and 2 pods of 8 H100 at once"
+    assert played.why("late").asks == "1 pod of 4 A10 and 2 pods of 8 H100 each at once"
 
 
 @pytest.mark.parametrize("much", [{"cpu": "300"}, {"memory": "2100Gi"}], ids=["cpu", "memory"])
@@ -147,7 +147,7 @@ def test_a_gang_over_two_types_is_told_never_if_one_part_can_never_run(played: P
         played.create(pod(f"g-{number}", gpus, priority=priority, nodeSelector={"gpu": kind}, annotations=notes))
     found = played.why("g-2")
     assert found.never
-    assert "needs 1 pod of 4 A10 and 2 pods of 8 H100 at once; it can never run" in found.sentence
+    assert "needs 1 pod of 4 A10 and 2 pods of 8 H100 each at once; it can never run" in found.sentence
 
 
 def test_a_queued_job_too_large_by_its_cpu_is_told_so(tmp_path: Path) -> None:

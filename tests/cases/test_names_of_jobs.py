@@ -97,7 +97,7 @@ def test_a_pod_of_a_job_is_answered_with_its_job_and_deleted_alone(plain: Played
     runs = next(name for name in plain.running_pods() if name.startswith("many-"))
     waits = next(name for name in plain.pods() if name.startswith("many-") and name != runs)
     assert hived(plain, "why", runs).output.splitlines()[1:] == ["  on n1"]
-    assert "needs 1 pod of 1 GPU; default has 4 of 4 GPU in use" in hived(plain, "why", waits).output
+    assert "needs 1 pod of 1 GPU; default has 4 of 4 GPUs in use" in hived(plain, "why", waits).output
     for name in (runs, waits):
         told = delete(plain, name, "--dry-run").output
         assert f"  default/{name}\n" in told
@@ -138,7 +138,7 @@ def test_jobs_beside_the_queues_are_known_like_those_in_them(tmp_path_factory: p
         assert rows(played)["Job/default/first"]["counts"] == {"wanted": 4, "running": 4}
         assert rows(played)["Job/default/second"]["counts"] == {"wanted": 2}
         assert "in no queue: hived release asleep starts it" in hived(played, "why", "asleep").output
-        told = "default has 4 of 4 GPU in use by first"
+        told = "default has 4 of 4 GPUs in use by first"
         expect_soon(lambda: told in hived(played, "why", "job/beside").output, every_s=0.1)  # it has its pods by now
         assert hived(played, "hold", "job/second").output.startswith("Job/default/second: Held")
         assert hived(played, "release", "Job/second").output.startswith("Job/default/second: Waiting")

@@ -231,10 +231,12 @@ def test_a_gang_by_labels_starts_as_a_whole_once_there_is_room(tmp_path: Path) -
             cordon(played, node, True)
         played.create(printed("tf-smoke-gpu"))
         rejected = (
-            "rejected by podgroup/default/tf-smoke-gpu: needs 4 nodes of 2 GPU at once; default has 2 of 4 on bad"
+            "rejected by podgroup/default/tf-smoke-gpu: needs 4 nodes of 2 GPUs each at once; default has 2 of 4 on bad"
         )
         expect_soon(lambda: rejected in events(played, "tf-smoke-gpu-ps-0").get("FailedScheduling", ""))
-        expect_soon(lambda: events(played, "tf-smoke-gpu-ps-0").get("Waiting", "").startswith("needs 4 nodes of 2 GPU"))
+        expect_soon(
+            lambda: events(played, "tf-smoke-gpu-ps-0").get("Waiting", "").startswith("needs 4 nodes of 2 GPUs each")
+        )
         assert played.running_pods() == {}
         for node in ("n3", "n4"):
             cordon(played, node, False)
@@ -392,7 +394,7 @@ def test_all_workers_wait_where_there_is_room_for_two(lab: Played, tmp_path: Pat
         f'Gang "dlrover/torch-mnist-gang" gets rejected due to member Pod "{worker}" is unschedulable with reason "'
     )
     expect_soon(lambda: rejected in events(lab, worker, "dlrover").get("FailedScheduling", ""))
-    ours = "needs 4 pods of 1 GPU at once; default has 2 of 4 GPU on bad nodes: node n2 is cordoned (since "
+    ours = "needs 4 pods of 1 GPU at once; default has 2 of 4 GPUs on bad nodes: node n2 is cordoned (since "
     expect_soon(lambda: events(lab, worker, "dlrover").get("Waiting", "").startswith(ours))
     expect_soon(lambda: set(lab.running_pods("dlrover")) == {"elasticjob-torch-mnist-gang-dlrover-master-0"})
     cordon(lab, "n2", False)

@@ -93,10 +93,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.mark.parametrize("name", ["second", "default/second", "Job/default/second", "default/second-worker-1"])
 def test_a_waiting_gang_is_explained_by_any_of_its_names(cluster: Cluster, name: str) -> None:
     lines = cluster.run("why", name).output.splitlines()
-    assert lines[0].startswith("Job/default/second   Waiting   2 nodes of 2 GPU")
+    assert lines[0].startswith("Job/default/second   Waiting   2 nodes of 2 GPUs each")
     assert "   research, priority 100   of " in lines[0]
     assert "   2 of 2 wait   since " in lines[0]
-    assert lines[1].startswith("  needs 2 nodes of 2 GPU")
+    assert lines[1].startswith("  needs 2 nodes of 2 GPUs each")
     assert f"; {WAITING}" in lines[1]
 
 

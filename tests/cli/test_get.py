@@ -377,7 +377,7 @@ def test_jobs_have_their_reason_and_their_start(service: WaitingService) -> None
     header, gang, solo, train = rows(service, "jobs")
     assert header == ["JOB", "VC", "STATE", "FOR", "ASKS", "WHEN", "REASON"]
     assert gang[:3] == ["podgroup/lab/gang", "vision", "Waiting"]
-    assert gang[4:] == ["2 nodes of 8 H100", "any moment (bounded)", REASON]
+    assert gang[4:] == ["2 nodes of 8 H100 each", "any moment (bounded)", REASON]
     assert solo == ["default/solo", "lang", "Running", "-", "1x1 H100", "-"]
     assert train[0] == "me~train/default"
 

@@ -112,7 +112,7 @@ def test_the_jobs_of_a_queue_are_in_their_order_with_reasons(jobs: Jobs) -> None
         ["-", "Job/default/first"],
     ]
     assert " ".join(found[0]).endswith("is first, and the cells of its virtual cluster are in use")
-    assert " ".join(found[1]).endswith("1 job before it in its queue")
+    assert " ".join(found[1]).endswith("1 job is before it in its queue")
 
 
 def test_jobs_of_all_queues_have_those_with_mistakes_among_them(jobs: Jobs) -> None:
@@ -169,8 +169,8 @@ def test_a_job_larger_than_the_cluster_never_runs_and_has_the_priority_that_it_a
     jobs.create("huge", "b", pods=100, priority="7")
     jobs.expect(lambda: "huge" in hived(jobs, "get", "queue", "--jobs").output)
     told = hived(jobs, "why", "huge").output
-    assert told.startswith("Job/default/huge   Refused   100 pods of 8 GPU at once   b, priority 7   ")
-    assert "\n  cause: never" in told
+    assert told.startswith("Job/default/huge   Refused   100 pods of 8 GPUs each at once   b, priority 7   ")
+    assert "\n  cause never" in told
     assert "\n  no change could be tried: it is larger than the cluster\n" in told
     assert told.endswith("\nWhen\n  never\n")
     items = json.loads(hived(jobs, "get", "jobs", "-o", "json").output)["items"]
@@ -206,10 +206,10 @@ def test_a_place_is_kept_on_the_job(jobs: Jobs) -> None:
 
 def test_why_tells_the_place_of_a_job_without_pods_and_who_has_its_cells(jobs: Jobs) -> None:
     said = hived(jobs, "why", "second").output
-    assert said.startswith("Job/default/second   Waiting   1 node of 8 GPU   b, priority 10")
+    assert said.startswith("Job/default/second   Waiting   1 node of 8 GPUs   b, priority 10")
     assert "place 1 in queue b: is first, and the cells of its virtual cluster are in use" in said
     assert "b has 1 of 1 in use by first" in said
-    assert "cause: in-use (1 NODE: 1 in use)" in said
+    assert "cause in-use: 1 of 1 node of type NODE is in use" in said
     assert "unknown; first, which has the cells, has no time limit" in said
 
 
@@ -231,16 +231,17 @@ def test_changes_that_would_help_a_job_without_pods_are_tried(jobs: Jobs) -> Non
     assert (result.exit_code, "would wait all the same" in result.output) == (3, True)
 
 
-def test_why_carries_a_change_out_by_the_job_object(jobs: Jobs) -> None:
-    said = hived(jobs, "why", "second").output
-    assert "delete the job with kubectl, change it, and apply it again; hived delete JOB ends another job" in said
-    assert "hived submit" not in said
+def test_a_change_of_a_job_of_a_queue_is_carried_out_with_hived_too(jobs: Jobs) -> None:
+    said = " ".join(hived(jobs, "why", "second").output.split())
+    way = "hived delete JOB, and submit it again with the change, such as hived submit FILE --priority N"
+    assert f"how: {way}; hived delete OTHER ends another job" in said
+    assert "kubectl" not in said
 
 
 def test_jobs_without_pods_are_among_all_jobs_with_their_places(jobs: Jobs) -> None:
     found = rows(hived(jobs, "get", "jobs", "--waiting"))
     assert [row[0] for row in found] == ["Job/default/second", "Job/default/third", "Job/default/wrong"]
-    assert "place 2 in queue b: 1 job before it" in " ".join(found[1])
+    assert "place 2 in queue b: 1 job is before it" in " ".join(found[1])
     assert hived(jobs, "get", "jobs", "--waiting", "--vc", "a").output == "No such job waits or runs.\n"
     assert "place 1 in queue b" in hived(jobs, "top").output
 
@@ -250,7 +251,7 @@ def test_a_job_that_runs_is_known_by_the_name_of_its_object(jobs: Jobs, name: st
     assert [row[0] for row in rows(hived(jobs, "get", "jobs", "--state", "running"))] == ["Job/default/first"]
     (pod,) = [one["metadata"]["name"] for one in jobs.kube.get(PODS)["items"] if "first-" in one["metadata"]["name"]]
     lines = hived(jobs, "why", pod if name == "its pod" else name).output.splitlines()
-    assert lines[0].startswith("Job/default/first   Running   1 pod of 8 GPU")
+    assert lines[0].startswith("Job/default/first   Running   1 pod of 8 GPUs")
     assert lines[1] == "  in queue b: runs on cells of its own virtual cluster"
     if name != "its pod":
         assert "would start at once" in hived(jobs, "why", "second", "--if", f"ends={name}").output

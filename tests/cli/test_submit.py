@@ -631,7 +631,7 @@ def test_a_dry_run_says_that_a_gang_could_never_run(kube, forecast):
     result = forecast(WITH_GPU.replace("replicas: 2", "replicas: 3"), "--priority", "prod")
     rows = [line.split(maxsplit=3) for line in result.stdout.splitlines()[1:]]
     assert [row[:3] for row in rows] == [[f"vc-worker-{index}", "never", "run"] for index in range(3)]
-    assert all("it can never run: research has 2 GPU in all" in row[3] for row in rows)
+    assert all("it can never run: research has 2 GPUs in all" in row[3] for row in rows)
     assert result.exit_code == 4
 
 
@@ -658,7 +658,7 @@ def full(embedded) -> Iterator[None]:
 def test_the_exit_code_of_a_dry_run_tells_a_wait(forecast, full):
     result = forecast(TWO, "--priority", "prod")
     assert (result.exit_code, result.stdout.count(" wait ")) == (3, 2)
-    assert result.stdout.count("research has 2 of 2 GPU in use by vc ") == 2
+    assert result.stdout.count("research has 2 of 2 GPUs in use by vc ") == 2
 
 
 def test_pods_that_start_once_others_have_left_count_as_running(forecast, full):

@@ -416,7 +416,7 @@ def run(api, write, monkeypatch, tmp_path):
 
 def test_a_ray_service_gets_the_scheduler_in_all_its_templates(run, api):
     result = run(RAY, "--vc", "research")
-    said = "job serve: hived reads 2 pods of 2 GPU in virtual cluster research, priority 0; it starts as soon as"
+    said = "job serve: hived reads 2 pods of 2 GPUs each in virtual cluster research, priority 0; it starts as soon as"
     assert (result.exit_code, said in result.stdout) == (0, True), result.stderr
     [(target, made)] = api.created
     assert target.partition("?")[0] == "/apis/ray.io/v1/namespaces/default/rayservices"

@@ -41,12 +41,13 @@ def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: Wai
     result = why(service, "podgroup/lab/gang")
     assert result.exit_code == 0, result.output
     lines = result.output.splitlines()
-    head = (
-        "podgroup/lab/gang   Waiting   2 nodes of 8 H100   vision, priority 50   of me   since 2026-01-01 00:00 UTC ("
-    )
+    said = "2 nodes of 8 H100 each   vision, priority 50   of me   since 2026-01-01 00:00 UTC ("
+    head = f"podgroup/lab/gang   Waiting   {said}"
     assert lines[0].startswith(head)
-    counts = "3 H100-NODE: 1 free, 1 in use, 1 bad; the largest pod that would start now has 8"
-    assert lines[1:4] == [f"  {SENTENCE}", f"  cause: in-use and bad ({counts})", ""]
+    counts = (
+        "1 of 3 nodes of type H100-NODE is free, 1 is in use, 1 is bad; the largest pod that would start now has 8 H100"
+    )
+    assert lines[1:4] == [f"  {SENTENCE}", f"  cause in-use and bad: {counts}", ""]
     assert lines[4] == "Held by"
     assert lines[6].split()[:5] == ["train-7", "vision", "100", "8", "dgx-1"]
     assert lines[6].endswith("2026-01-01 01:00 UTC")
@@ -59,7 +60,7 @@ def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: Wai
         "  vision is promised 1 more",
         "    --if 'cells=vision:+1xH100 NODE'",
     ]
-    ways = "hived delete JOB ends another job; for cells=, hived config set-vc or hived config move"
+    ways = "hived delete OTHER ends another job; for cells=, hived config set-vc or hived config move"
     assert lines[18] == f"  how: {ways}"
     assert lines[-2:] == [
         "When",
@@ -72,7 +73,7 @@ def test_a_waiting_gang_has_its_sentence_its_holders_and_what_helps(service: Wai
 def test_a_change_of_the_job_is_carried_out_by_submitting_it_again(service: WaitingService, change: str) -> None:
     certificate = replace(CERTIFICATE, unblock=[Unblock(change=change, text="changed")])
     service.whys[GANG.name] = replace(WHY, certificate=certificate)
-    way = "delete the job and submit it again with the change, such as hived submit --priority N"
+    way = "hived delete JOB, and submit it again with the change, such as hived submit FILE --priority N"
     assert f"    --if {change}\n  how: {way}\n" in why(service, "gang").output
 
 

@@ -29,10 +29,10 @@ from tests.stub_server import Request, StubServer
 
 LONG_AGO = "2026-01-01T00:00:00Z"
 REASON = "vision has 1 of 3 in use by train-7 (priority 100) and node dgx-3 is NotReady"
-SENTENCE = f"needs 2 nodes of 8 H100; {REASON}"
+SENTENCE = f"needs 2 nodes of 8 H100 each; {REASON}"
 GANG = Job(
     name="podgroup/lab/gang", state="Waiting", namespace="lab", user="me", vc="vision", priority=50,
-    asks="2 nodes of 8 H100", pods=["lab/gang-0", "lab/gang-1"], since=LONG_AGO, cause="in-use", sentence=SENTENCE,
+    asks="2 nodes of 8 H100 each", pods=["lab/gang-0", "lab/gang-1"], since=LONG_AGO, cause="in-use", sentence=SENTENCE,
     when=When(kind="bounded", by="2026-01-01T01:00:00Z", unless="a newer job comes first", position=2),
 )  # fmt: skip
 TRAIN = Job(
@@ -50,7 +50,8 @@ GONE = Job(
 )  # fmt: skip
 CERTIFICATE = Certificate(
     sentence=SENTENCE, cause="in-use", also=["bad"], vc="vision", chain="H100-POOL", level="H100-NODE",
-    asks="2 nodes of 8 H100", asked=2, total=3, free=1, in_use=1, bad=1, largest_fit=8,
+    unit="node", leaf_type="H100",
+    asks="2 nodes of 8 H100 each", asked=2, total=3, free=1, in_use=1, bad=1, largest_fit=8,
     holders=[Holder(group="train-7", vc="vision", priority=100, cells=8, nodes=["dgx-1"], since=LONG_AGO,
                     until="2026-01-01T01:00:00Z")],
     more_holders=3,

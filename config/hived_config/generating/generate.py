@@ -9,10 +9,11 @@ import msgspec
 from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec
 from hived_config.generating.cells import Cell, Shape, TypeNames, names_of, trees_of
-from hived_config.generating.machines import NVIDIA_GPU, Machine, counted, in_order, leaf_names, level_names, listed
+from hived_config.generating.machines import NVIDIA_GPU, Machine, in_order, leaf_names, level_names
 from hived_config.generating.shares import Allotment, Shares, allotted
 from hived_config.loader import load_text
 from hived_config.text.places import scalar
+from hived_config.words import counted, listed
 
 _OTHER = re.compile(r"[^a-z0-9]+", re.ASCII)
 

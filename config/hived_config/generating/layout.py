@@ -23,12 +23,11 @@ from hived_config.generating.machines import (
     NVIDIA_GPU,
     FoundMachines,
     Machine,
-    counted,
     in_order,
-    listed,
 )
 from hived_config.quantities import quantity
 from hived_config.reader import TRUES, Integer, Number, Reader, closest, describe, is_null, name_text, required, shorten
+from hived_config.words import counted, listed
 
 RESERVED_CPU = 1.0
 RESERVED_MEMORY_MIB = 2048.0

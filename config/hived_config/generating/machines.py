@@ -12,6 +12,7 @@ from enum import Enum
 import msgspec
 
 from hived.values.errors import UserError
+from hived_config.words import counted, listed
 
 NVIDIA_GPU = "nvidia.com/gpu"
 MIG_PREFIX = "nvidia.com/mig-"
@@ -80,18 +81,6 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 def in_order(machines: Iterable[Machine]) -> list[Machine]:
     """The machines by name, and of one node by resource."""
     return sorted(machines, key=lambda machine: (natural_key(machine.name), natural_key(machine.resource)))
-
-
-def listed(names: Iterable[str], limit: int = 5) -> str:
-    """Names for a message: the first few, and how many more."""
-    every = list(names)
-    rest = len(every) - limit
-    return ", ".join(every[:limit]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def counted(count: int, what: str) -> str:
-    """A number of things in words, such as "1 node" or "3 nodes"."""
-    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def notes_on(nodes: Iterable[tuple[Enum, Iterable[str]]]) -> Iterator[str]:

@@ -14,12 +14,12 @@ from hived_config.generating.machines import (
     NVIDIA_GPU,
     FoundMachines,
     Machine,
-    listed,
     natural_key,
     notes_on,
 )
 from hived_config.quantities import quantity
 from hived_config.selectors import DOES_NOT_EXIST, EXISTS, IN, NOT_IN, Requirement, Selector, matches
+from hived_config.words import listed
 
 AMD_GPU = "amd.com/gpu"
 PRODUCT_LABELS = {

@@ -12,8 +12,9 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived_config.generating.cells import Cell, Shape
-from hived_config.generating.machines import counted, natural_key
+from hived_config.generating.machines import natural_key
 from hived_config.virtual import VC_NAME
+from hived_config.words import counted
 
 _SHARE = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)(%?)", re.ASCII)
 

@@ -22,10 +22,8 @@ from hived_config.generating.machines import (
     NVIDIA_GPU,
     Machine,
     Names,
-    counted,
     full_name,
     in_order,
-    listed,
     notes_on,
     short_name,
 )
@@ -34,6 +32,7 @@ from hived_config.generating.nodes import Reading, absent_resources, labels_of, 
 from hived_config.loader import Configuration, load_text
 from hived_config.node_names import PLACEHOLDER
 from hived_config.text.places import FileText, Splice, UneditableError, add, is_flow, replace_scalar, scalar
+from hived_config.words import counted, listed
 
 
 class ChainFinder:

@@ -9,8 +9,9 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived_config.document import ConfigError, Mistake
-from hived_config.generating.machines import MIG_PREFIX, DeviceGroups, FoundMachines, Machine, counted, in_order, listed
+from hived_config.generating.machines import MIG_PREFIX, DeviceGroups, FoundMachines, Machine, in_order
 from hived_config.reader import printable, shorten
+from hived_config.words import counted, listed
 
 SELF = "X"
 LINKS = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")

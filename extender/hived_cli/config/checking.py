@@ -11,6 +11,7 @@ from hived_cli.helpers.answers import as_json, format_option
 from hived_config.document import ConfigError, Mistake
 from hived_config.loader import load
 from hived_config.reference import SCHEMA, as_markdown
+from hived_config.words import counted
 
 
 @click.command("validate")
@@ -69,13 +70,13 @@ def _print(file: str, cluster: ClusterSpec | None, noted: tuple[Mistake, ...], l
         click.echo(str(mistake))
     if cluster is None:
         count = sum(not mistake.is_warning for mistake in noted)
-        click.echo(f"{file}: {count} mistake{'s' if count > 1 else ''}")
+        click.echo(f"{file}: {counted(count, 'mistake')}")
         if left_out:
             click.echo(not_checked(file, left_out))
         return
     chains = {cell.cell_type for cell in cluster.physical_cells}
     vcs = len(cluster.virtual_clusters)
-    click.echo(f"{file}: valid, cell chains {', '.join(sorted(chains))}; {vcs} virtual cluster{'s' * (vcs != 1)}")
+    click.echo(f"{file}: valid, cell chains {', '.join(sorted(chains))}; {counted(vcs, 'virtual cluster')}")
 
 
 @click.command("schema")

@@ -20,6 +20,7 @@ from hived_config.reader import printable
 from hived_config.rules import QUEUE_OF_VC, QUEUES, Queueing, QueueOfVc
 from hived_config.selectors import Requirement
 from hived_config.settings import value_of
+from hived_config.words import counted
 from hived_extender.api.inspection import ConfigClient, Inspector
 from hived_extender.api.pictures import FREE, letters
 
@@ -39,7 +40,7 @@ def draw(chains: Sequence[DividedChain], vcs: Sequence[str]) -> str:
 
 def _draw_chain(chain: DividedChain, letter_of: dict[str, str]) -> Iterator[str]:
     leaf_type = chain.levels[-1].cell_type
-    size = f"{_count(len(chain.tops), 'top-level cell')}, {_count(chain.node_count, 'node')}, "
+    size = f"{counted(len(chain.tops), 'top-level cell')}, {counted(chain.node_count, 'node')}, "
     yield click.style(chain.name, bold=True) + f"   {size}{chain.leaf_count} {leaf_type}"
     yield f"{_INDENT}cells: {_enumerate(chain.tops)}"
     having = [vc for vc in letter_of if chain.leaves_of(vc)]
@@ -123,10 +124,6 @@ def _enumerate(names: Sequence[str]) -> str:
     if len(", ".join(names)) <= room:
         return ", ".join(names)
     return f"{', '.join(names[:3])}, ... {names[-1]}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _wrapped(words: Sequence[str], separator: str = "   ") -> Iterator[str]:

@@ -15,6 +15,7 @@ from hived.values.errors import UserError
 from hived_config.document import ConfigError, read_text
 from hived_config.loader import load_text
 from hived_config.openpai import cluster_id, inner_text, open_configuration
+from hived_config.words import counted
 
 FILE_NAMES = ("services-configuration.yaml", "service-configuration.yaml", "hivedscheduler.yaml")
 """The files of a folder: OpenPAI's under either of its names, or the one of `hived config pull -o`."""
@@ -81,7 +82,7 @@ def tell_mistakes(error: ConfigError) -> None:
         click.echo(str(mistake), err=True)
     mistakes = [each for each in error.mistakes if not each.is_warning]
     file = mistakes[0].file if mistakes else "the configuration"
-    click.echo(f"{file}: {len(mistakes)} mistake{'s' * (len(mistakes) != 1)}", err=True)
+    click.echo(f"{file}: {counted(len(mistakes), 'mistake')}", err=True)
     if error.left_out:
         click.echo(not_checked(file, error.left_out), err=True)
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from hived_config.changes import CellCount, Changes, NamedChanges, SettingChange, Shape
-from hived_config.generating.machines import counted
+from hived_config.words import counted
 from hived_extender.api.configuration import ConfigReport, ReportedJob, by_job
 
 LINES = 10

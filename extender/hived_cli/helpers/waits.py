@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from hived_cli.helpers.tables import GAP, cut, fitted, paragraph, table, terminal_width
 from hived_config.reader import printable
+from hived_config.words import counted
 from hived_extender.api.inspection import as_minute, duration, seconds_since
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import (
@@ -267,7 +268,7 @@ def draw_why(why: Why, now: datetime, place: str = "") -> str:
     if why.certificate is not None and place.endswith(printable(why.certificate.sentence)):
         why = replace(why, certificate=replace(why.certificate, sentence=""))  # the place says it already
     if why.certificate is not None:
-        lines += _certificate(why.certificate, why.when, now, is_queued=bool(place))
+        lines += _certificate(why.certificate, why.when, now)
     elif why.job.ended is not None:
         lines += _ended(why.job, why.job.ended, now)
     elif why.job.nodes:
@@ -326,7 +327,7 @@ def _ended(job: Job, ended: Ended, now: datetime) -> Iterator[str]:
     if ended.started:
         more = " and more" if ended.more_nodes else ""
         on = f" on {listed(job.nodes, most=16)}{more}" if job.nodes else ""
-        gpus = f"{ended.gpus} GPU{'s' if ended.gpus != 1 else ''}, " if ended.gpus else ""
+        gpus = f"{counted(ended.gpus, 'GPU')}, " if ended.gpus else ""
         yield from paragraph(f"ran {duration(ended.ran_s)}{on}: {gpus}{ended.gpu_hours:.4g} GPU-hours")
     if ended.eviction_count > len(ended.evictions):
         yield from paragraph(f"lost its cells {ended.eviction_count} times, lately:")
@@ -389,11 +390,10 @@ def _priority_words(job: Job) -> str:
     return "opportunistic" if job.priority < 0 else f"priority {priority(job.priority)}"
 
 
-def _certificate(found: Certificate, when: When | None, now: datetime, *, is_queued: bool) -> Iterator[str]:
+def _certificate(found: Certificate, when: When | None, now: datetime) -> Iterator[str]:
     if found.sentence:
         yield from paragraph(printable(found.sentence))
-    causes = " and ".join((found.cause, *found.also))
-    yield from paragraph(f"cause: {causes}{_counts(found)}")
+    yield from paragraph(f"cause {' and '.join((found.cause, *found.also))}{_counts(found)}")
     if found.holders and not found.never:  # it waits for no holder
         yield from ["", _title("Held by"), *_indented(_holders(found.holders, now))]
         if found.more_holders:
@@ -401,7 +401,7 @@ def _certificate(found: Certificate, when: When | None, now: datetime, *, is_que
     if found.bad_nodes:
         yield from ["", _title("Bad nodes"), *_indented(_bad_nodes(found.bad_nodes, now))]
     if found.unblock:
-        yield from ["", _title("What would help, each alone"), *_unblocks(found.unblock, is_queued)]
+        yield from ["", _title("What would help, each alone"), *_unblocks(found.unblock)]
     elif found.cause not in UNTRIED_CAUSES and (when is None or when.kind not in SOON):
         nothing = "no single change that was tried helps; try several together with --if"
         untried = f"no change could be tried: {printable(found.untried)}"
@@ -409,15 +409,18 @@ def _certificate(found: Certificate, when: When | None, now: datetime, *, is_que
 
 
 def _counts(found: Certificate) -> str:
-    words = [("free", found.free), ("in use", found.in_use), ("in pieces", found.in_pieces), ("bad", found.bad),
-             ("refused by Kubernetes", found.refused)]  # fmt: skip
-    counted = ", ".join(f"{count} {word}" for word, count in words if count)
-    parts = [f"{found.total} {found.level}: {counted or 'none'}"] if found.total else []
+    """`: 1 of 3 nodes of type H100-NODE is free, 2 are in use; the largest pod that would start now has 8 H100`."""
+    words = {"free": found.free, "in use": found.in_use, "in pieces": found.in_pieces, "bad": found.bad,
+             "refused by Kubernetes": found.refused}  # fmt: skip
+    whole = f" of {counted(found.total, 'node' if found.unit == 'node' else 'cell')} of type {printable(found.level)}"
+    told = [(f"{count:,}", f"{'is' if count == 1 else 'are'} {word}") for word, count in words.items() if count]
+    parts = [", ".join(f"{count}{whole * (not at)} {is_so}" for at, (count, is_so) in enumerate(told))] if told else []
+    leaf_type = printable(found.leaf_type) or "GPU"
     if found.never and found.largest_ever:
-        parts.append(f"the largest pod that could ever start has {found.largest_ever}")
+        parts.append(f"the largest pod that could ever start has {counted(found.largest_ever, leaf_type)}")
     elif found.largest_fit:
-        parts.append(f"the largest pod that would start now has {found.largest_fit}")
-    return f" ({'; '.join(parts)})" if parts else ""
+        parts.append(f"the largest pod that would start now has {counted(found.largest_fit, leaf_type)}")
+    return f": {'; '.join(parts)}" if parts else ""
 
 
 def _holders(holders: Sequence[Holder], now: datetime) -> str:
@@ -435,7 +438,7 @@ def _holders(holders: Sequence[Holder], now: datetime) -> str:
         for one in holders
     ]
     until = ["UNTIL AT THE LATEST"] if is_limited else []
-    return table(["GROUP", "VC", ">PRIORITY", ">GPUS", "NODES", ">FOR", *until], rows)
+    return table(["JOB", "VC", ">PRIORITY", ">GPUS", "NODES", ">FOR", *until], rows)
 
 
 def _bad_nodes(nodes: Sequence[BadNode], now: datetime) -> str:
@@ -443,7 +446,7 @@ def _bad_nodes(nodes: Sequence[BadNode], now: datetime) -> str:
     return table(["NODE", "REASON", ">FOR"], rows)
 
 
-def _unblocks(unblocks: Sequence[Unblock], is_queued: bool) -> Iterator[str]:
+def _unblocks(unblocks: Sequence[Unblock]) -> Iterator[str]:
     """Each change, and below it the option that tries it."""
     for one in unblocks:
         yield from paragraph(printable(one.text))
@@ -451,10 +454,9 @@ def _unblocks(unblocks: Sequence[Unblock], is_queued: bool) -> Iterator[str]:
     kinds = {one.change.partition("=")[0] for one in unblocks}
     ways = []
     if not kinds.isdisjoint(_OF_THE_JOB):
-        again = "delete the job and submit it again with the change, such as hived submit --priority N"
-        ways.append("delete the job with kubectl, change it, and apply it again" if is_queued else again)
+        ways.append("hived delete JOB, and submit it again with the change, such as hived submit FILE --priority N")
     if "ends" in kinds:
-        ways.append("hived delete JOB ends another job")
+        ways.append("hived delete OTHER ends another job")
     if "cells" in kinds:
         ways.append("for cells=, hived config set-vc or hived config move")
     if ways:

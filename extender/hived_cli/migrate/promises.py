@@ -19,11 +19,12 @@ from hived_cli.migrate.objects import KueueObject, KueueObjects
 from hived_config.document import ConfigError, Mistake
 from hived_config.generating.cells import Cell, Shape, TypeNames, names_of, trees_of
 from hived_config.generating.generate import document, flow_list
-from hived_config.generating.machines import Machine, counted, in_order, leaf_names, level_names, listed, short_name
+from hived_config.generating.machines import Machine, in_order, leaf_names, level_names, short_name
 from hived_config.generating.nodes import Reading, labels_of, machines_of, name_of
 from hived_config.generating.shares import Allotment
 from hived_config.loader import Configuration, load_text
 from hived_config.text.places import scalar
+from hived_config.words import counted, listed
 
 HOSTNAME = "kubernetes.io/hostname"
 CPU = "cpu"

@@ -9,6 +9,8 @@ from typing import Literal
 
 import msgspec
 
+from hived_config.words import counted
+
 PERCENT = 10.0
 """The growth of a mean delay that is allowed by default."""
 
@@ -111,22 +113,18 @@ def _failures_of(one: CertifiedVc, percent: float) -> list[str]:
     found = []
     if one.later:
         found.append(
-            f"{one.vc}: {_jobs(one.later)} would have started later than in its own cells, by up to "
-            f"{span(one.later_max_s)}"
+            f"{one.vc}: {counted(one.later, 'guaranteed job')} would have started later than in its own cells, by "
+            f"up to {span(one.later_max_s)}"
         )
     if one.lost:
-        found.append(f"{one.vc}: {_jobs(one.lost)} would never have started")
+        found.append(f"{one.vc}: {counted(one.lost, 'guaranteed job')} would never have started")
     if one.new_delay_s > one.old_delay_s * (1 + percent / 100) and one.new_delay_s - one.old_delay_s >= SLIGHT_S:
         grown = f" ({one.new_delay_s / one.old_delay_s - 1:+.0%})" if one.old_delay_s >= SLIGHT_S else ""
         found.append(
-            f"{one.vc}: the mean delay of its {_jobs(one.jobs)} would have been {span(one.new_delay_s)} instead of "
-            f"{span(one.old_delay_s)}{grown}, and {percent:g} % more is allowed"
+            f"{one.vc}: the mean delay of its {counted(one.jobs, 'guaranteed job')} would have been "
+            f"{span(one.new_delay_s)} instead of {span(one.old_delay_s)}{grown}, and {percent:g} % more is allowed"
         )
     return found
-
-
-def _jobs(count: int) -> str:
-    return f"{count:,} guaranteed job{'s' * (count != 1)}"
 
 
 def span(seconds: float) -> str:

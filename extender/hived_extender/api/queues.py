@@ -23,7 +23,7 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     state : "Waiting", "Held" (by hived hold), "Starting", "Running", "Leaving" or "Refused" (in no queue, or can never
         start, see `reason`)
     since : seconds since 1970, of its state
-    asks : what it asks for, as in "2 pods of 8 H100 at once"
+    asks : what it asks for, as in "2 pods of 8 H100 each at once"
     cause : why it waits, one of `CauseName`; "" for one that does not
     when : when it starts, None for one that does not wait
     counts : its pods; of one that waits, those that it wants, and those of them that have ended

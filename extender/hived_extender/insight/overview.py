@@ -12,6 +12,7 @@ import msgspec
 from hived import __version__
 from hived.values.errors import HivedError
 from hived_config.settings import value_of
+from hived_config.words import counted
 from hived_extender.api.status import (
     CertificateUse,
     FailedPod,
@@ -30,7 +31,7 @@ from hived_extender.insight.ended import DAY_S
 from hived_extender.insight.listing import with_queued
 from hived_extender.insight.queued import job_of
 from hived_extender.insight.store import Store
-from hived_extender.machine.certificates import counted, rfc3339
+from hived_extender.machine.certificates import rfc3339
 from hived_extender.machine.cluster_cache import CORDONED, GONE
 from hived_extender.machine.devices.guarantees import shared_shortages, short_nodes
 from hived_extender.machine.service import Service
@@ -187,7 +188,7 @@ class Overview:
             found.append(Notice(f"{count} without cells on a node: others may be given the same devices", remedy))
         for one in known.short:
             nodes = _listed([each.node for each in one.nodes])
-            gpus = f"{one.cells} GPU{'s' * (one.cells != 1)}"
+            gpus = counted(one.cells, "GPU")
             text = f"virtual cluster {one.vc} lacks {gpus} that it is promised, on {nodes}"
             found.append(Notice(text, f"{_mending(one.nodes)} (hived get nodes --bad), or lower the promise"))
         found += [

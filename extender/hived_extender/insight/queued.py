@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY
+from hived_config.words import counted, listed_with
 from hived_extender.api.names import GANG, short_name
 from hived_extender.api.queues import HELD_LATER, QueuedJob
 from hived_extender.api.waiting import FOR_JOBS, TAKEN_BACK, Certificate, IfResult, Job, PodCounts, Unblock, When, Why
@@ -20,7 +21,7 @@ from hived_extender.insight.snapshot import WaitingEntry
 from hived_extender.insight.trials import Change, Ends, OtherCluster, Priority, words
 from hived_extender.insight.unblocks import MOST_OF_A_KIND, MOST_SHOWN
 from hived_extender.jobs.kinds import gangs
-from hived_extender.machine.certificates import counted, listed_with, rfc3339
+from hived_extender.machine.certificates import rfc3339
 from hived_extender.machine.held import Asking
 from hived_extender.queues.answering import Question, QueueAnswers, Seen
 from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn, NotYet, in_part
@@ -99,7 +100,7 @@ def _outcome(
         return found, ""
     if before and (found.starts or _tried(answering, view, question, entry, read).starts):
         count = len(first)
-        return found, f"{count} job{'s' * (count != 1)} of its queue would start before it"
+        return found, f"{counted(count, 'job')} of its queue would start before it"
     return found, "there would be cells for it at once" if found.starts else ""
 
 

@@ -59,7 +59,7 @@ from hived.values.specs import (
     VirtualClusterSpec,
     WorkTimes,
 )
-from hived_extender.api.names import names_of
+from hived_extender.api.names import names_of, short_name
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, own_pods
 from hived_extender.jobs.job import JobName
 from hived_extender.kube_rules.demands import Demands
@@ -552,11 +552,20 @@ class Trials:
 
     def shown(self, part: str) -> str:
         """The name in lists of a job that has cells: that of its object, if this is all of it that has some."""
-        owners = {
-            facts.owner for name in self.snapshot.jobs.get(part, ()) if (facts := self.snapshot.running.get(name))
-        }
-        owner = next(iter(owners), None)
-        return str(owner) if owner is not None and len(owners) == 1 and self._parts_of[owner] == 1 else part
+        owner = self._owner(part)
+        return str(owner) if owner is not None and self._parts_of[owner] == 1 else part
+
+    def told(self, part: str) -> str:
+        """The same for readers of the waiting job's namespace: `train`, or `lws-0 of LeaderWorkerSet lws`."""
+        shown, owner = self.shown(part), self._owner(part)
+        of_whole = f" of {owner.kind} {owner.name}" if shown == part and owner is not None else ""
+        return short_name(shown, self.namespace_of(part), self.entry.namespace) + of_whole
+
+    def _owner(self, part: str) -> JobName | None:
+        """The object that all groups of a job with cells are of, if it is one."""
+        running = [self.snapshot.running.get(name) for name in self.snapshot.jobs.get(part, ())]
+        owners = {facts.owner for facts in running if facts is not None}
+        return owners.pop() if len(owners) == 1 else None
 
     @cached_property
     def _parts_of(self) -> Counter[JobName]:

@@ -31,7 +31,7 @@ from hived.values.specs import (
     Rules,
     VirtualClusterSpec,
 )
-from hived_extender.api.names import short_name
+from hived_config.words import listed_with
 from hived_extender.api.waiting import Unblock, pods_that_start
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry
 from hived_extender.insight.trials import (
@@ -58,7 +58,7 @@ from hived_extender.insight.trials import (
 )
 from hived_extender.jobs.amounts import leaves_below
 from hived_extender.jobs.progress import MAY_MOVE
-from hived_extender.machine.certificates import counted, listed_with
+from hived_extender.machine.certificates import pods_told
 from hived_extender.machine.devices.keeper import SHORT
 
 MOST_APART = 24
@@ -258,11 +258,9 @@ def _pods_text(members: tuple[MemberSpec, ...], trials: Trials) -> str:
     own = _members(trials) or trials.specs[0].group.members
     if [one.leaf_cell_count for one in own] == [one.leaf_cell_count for one in members]:
         return f"with {slot_count(members)} of its {slot_count(own)} pods"
-    return f"as {_shape(members)} instead of {_shape(own)}"
-
-
-def _shape(members: tuple[MemberSpec, ...]) -> str:
-    return listed_with([f"{counted(one.pod_count, 'pod')} of {one.leaf_cell_count}" for one in members])
+    leaf_type = trials.wanted[0].request.spec.leaf_cell_type or "GPU"
+    now, then = ([(one.leaf_cell_count, one.pod_count) for one in each] for each in (own, members))
+    return f"as {pods_told(then, leaf_type)} instead of {pods_told(now, leaf_type)}"
 
 
 def _healed(nodes: tuple[str, ...], snapshot: Snapshot) -> str:
@@ -290,8 +288,7 @@ def _shown(change: Change, trials: Trials) -> Change:
 
 
 def _jobs(names: Sequence[str], trials: Trials) -> str:
-    shown = ((trials.shown(name), trials.namespace_of(name)) for name in names)
-    return listed_with([short_name(name, namespace, trials.entry.namespace) for name, namespace in shown])
+    return listed_with([trials.told(name) for name in names])
 
 
 def _permission(names: tuple[str, ...], trials: Trials) -> str:

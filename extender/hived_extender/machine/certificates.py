@@ -19,6 +19,7 @@ from hived.values.decisions import Cause, Explanation, HoldingGroup
 from hived.values.events import Offer
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
 from hived.why.relaxing import Emptied
+from hived_config.words import counted, listed_with
 from hived_extender.api.names import short_name
 from hived_extender.api.waiting import (
     MASKED,
@@ -119,24 +120,13 @@ def limit(at: str, today: str) -> str:
     return moment(at, today) + (seconds if seconds != ":00" else "")
 
 
-def counted(count: int, noun: str) -> str:
-    """`1 node`, `2 nodes`; types of cells have no plural."""
-    return f"{count} {noun}s" if count != 1 and noun in {"node", "pod", "job"} else f"{count} {noun}"
-
-
-def listed_with(parts: Sequence[str], more: str = "") -> str:
-    """`a`, `a and b`, `a, b and 3 more`."""
-    every = [*parts, more] if more else list(parts)
-    return every[0] if len(every) == 1 else f"{', '.join(every[:-1])} and {every[-1]}"
-
-
 def _bound(found: Certificate) -> str:
     """Explain a wait that no end of another job would help."""
     place = _place(found)
     if found.largest_ever <= 0:
         return f"{place} has no cells for it"
     if found.largest_asked > found.largest_ever:
-        return f"a pod can have at most {found.largest_ever} {found.leaf_type} in {place}"
+        return f"a pod can have at most {counted(found.largest_ever, found.leaf_type)} in {place}"
     if found.asked > found.total:
         return f"{place} has {found.total}{_unit(found)} in all"
     return f"{place} has no place of this shape"
@@ -156,8 +146,8 @@ def _parts(found: Certificate, today: str, namespace: str) -> Iterator[str]:
             else:
                 yield f"cells of {place} that it needs are in use{who and f' by {who}'}"
         elif cause == "in-pieces":
-            whose = f"{place} has {found.free_leaves} {found.leaf_type} free" if is_first else "the free ones are"
-            yield f"{whose}, in pieces of at most {found.largest_fit}" if is_first else f"{whose} in pieces"
+            whose = f"{place} has {counted(found.free_leaves, found.leaf_type)} free"
+            yield f"{whose}, in pieces of at most {found.largest_fit}" if is_first else "the free ones are in pieces"
         elif cause == "bad":
             where = f"{place} has {found.bad} {of_all} on bad nodes: " if is_first and found.bad else ""
             yield where + bad_nodes_told(found.bad_nodes, today) if found.bad_nodes else where + _uncounted(found)
@@ -379,18 +369,18 @@ def with_sentence(found: Certificate, now_s: float, namespace: str = "") -> Cert
 def asks_of(
     requests: Sequence[PodRequest], leaf_type: str, node_leaves: int = 0, sized_by: str = "", *, is_gang: bool = True
 ) -> str:
-    """Describe a job's request: `2 nodes of 8 H100 at once`, `1 pod of 3 H100`, `1 pod of 2 and 1 of 8 H100 at once`.
+    """Describe a job's request: `2 nodes of 8 H100 each at once`, `1 pod of 3 GPUs`.
 
-    Several leaf cell types are listed apart: `1 pod of 4 A10 and 2 pods of 8 H100 at once`. Pods of a whole node are
-    called nodes, if nodes have `node_leaves` leaf cells. `sized_by` names the resource that sets their size. Pods that
-    are no gang start one by one.
+    Several leaf cell types are listed apart: `1 pod of 4 A10 and 2 pods of 8 H100 each at once`. Pods of a whole node
+    are called nodes, if nodes have `node_leaves` leaf cells. `sized_by` names the resource that sets their size. Pods
+    that are no gang start one by one.
     """
     counts: dict[tuple[str, int], int] = {}
     is_one_type = len({request.spec.leaf_cell_type for request in requests}) == 1
     for request in requests:
         leaves = leaf_type if is_one_type else request.spec.leaf_cell_type
         for member in request.spec.group.members:
-            key = leaves or "GPUs", member.leaf_cell_count
+            key = leaves or "GPU", member.leaf_cell_count
             counts[key] = counts.get(key, 0) + member.pod_count
     spec = requests[0].spec
     within = spec.within_cell if spec.within_is_required else ""
@@ -404,11 +394,20 @@ def _asks(
     """The cached words of `asks_of`: most jobs ask for the same."""
     word = "node" if [size for (_, size), _ in counts] == [node_leaves] and node_leaves > 1 else "pod"
     types = dict.fromkeys(leaves for (leaves, _), _ in counts)
-    parts = [f"{counted(count, word)} of {size}" + f" {leaves}" * (len(types) > 1) for (leaves, size), count in counts]
-    leaves = f" {next(iter(types))}" if len(types) == 1 else ""
+    parts = [
+        pods_told([(size, count) for (own, size), count in counts if own == leaves], leaves, word) for leaves in types
+    ]
     together = " at once" if is_gang and sum(count for _, count in counts) > 1 else ""
     where = f" in one {within}" if within else ""
-    return f"{listed_with(parts)}{leaves}{together}{where}" + (f" for {sized_by}" if sized_by else "")
+    return f"{listed_with(parts)}{together}{where}" + (f" for {sized_by}" if sized_by else "")
+
+
+def pods_told(counts: Sequence[tuple[int, int]], leaf_type: str, word: str = "pod") -> str:
+    """Pods by (leaf cells, count): `2 pods of 4 GPUs each`, `1 pod of 2 and 1 pod of 8 H100`."""
+    *others, (size, count) = counts
+    parts = [f"{counted(count, word)} of {size}" for size, count in others]
+    each = " each" if size > 1 and count > 1 and not others else ""
+    return listed_with([*parts, f"{counted(count, word)} of {counted(size, leaf_type)}{each}"])
 
 
 def sized_by(request: PodRequest, demands: Demands, spec: ClusterSpec) -> str:

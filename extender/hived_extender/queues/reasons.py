@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from hived_config.words import counted
 from hived_extender.api.waiting import CauseName, When
 from hived_extender.machine.certificates import rfc3339
 from hived_extender.queues.own_schedule import Certainty
@@ -170,7 +171,7 @@ def in_part(counts: str) -> str:
     return f"; of its pods {counts}"
 
 
-_IDLE = {"insufficient capacity when scheduling in physical cluster": "no idle cells are enough"}
+_IDLE = {"insufficient capacity when scheduling in physical cluster": "no idle cells have room for it"}
 """Words of the core that owners of jobs would not know."""
 
 
@@ -255,8 +256,7 @@ def _unknown(because: str) -> When:
 
 def _turn(reason: NotItsTurn, name: Callable[[str], str]) -> str:
     if reason.only_borrows:
-        why = f", and {_IDLE.get(reason.borrowing, reason.borrowing)}" if reason.borrowing else ""
-        return f"can only borrow idle cells{why}"
+        return f"can only borrow idle cells{_not_lent(reason)}"
     passed = reason.held + reason.before * reason.is_first  # they have lower places, and are not before it for cells
     first = "is first"
     if passed:
@@ -273,8 +273,8 @@ def _turn(reason: NotItsTurn, name: Callable[[str], str]) -> str:
     elif reason.awaits_cells:
         text = f"{first}, and {'these' if passed else 'the cells of its virtual cluster'} are in use"
     else:
-        also = f", and {reason.held} that cannot start" if reason.held else ""
-        text = f"{_jobs(reason.before)} before it in its queue{also}"
+        also = f", besides {reason.held} that cannot start" if reason.held else ""
+        text = f"{counted(reason.before, 'job')} {'is' if reason.before == 1 else 'are'} before it in its queue{also}"
     if reason.behind == "cells":
         text += "; cells that are free are kept for the first job of its virtual cluster"
     elif reason.behind == "quota":
@@ -284,8 +284,13 @@ def _turn(reason: NotItsTurn, name: Callable[[str], str]) -> str:
     if reason.spares_others:
         text += "; its preemptionPolicy is Never, so no job of lower priority leaves for it"
     if reason.borrowing:
-        text += f"; it cannot borrow either: {_IDLE.get(reason.borrowing, reason.borrowing)}"
+        text += f"; it may borrow idle cells earlier{_not_lent(reason)}"
     return text
+
+
+def _not_lent(reason: NotItsTurn) -> str:
+    """The reason why it does not borrow now, as a clause."""
+    return f", but cannot now: {_IDLE.get(reason.borrowing, reason.borrowing)}" if reason.borrowing else ""
 
 
 def _cause_of_turn(reason: NotItsTurn) -> CauseName:
@@ -305,11 +310,7 @@ def _start_of_turn(reason: NotItsTurn) -> When:
     if reason.behind == "min" or (reason.behind == "quota" and not reason.before):
         return _unknown(_LITTLE_LEFT)
     if reason.before and not reason.is_first:
-        return _unknown(f"{_jobs(reason.before)} of its queue come{'s' * (reason.before == 1)} first")
+        return _unknown(f"{counted(reason.before, 'job')} of its queue come{'s' * (reason.before == 1)} first")
     if not reason.is_first:
         return _unknown("no cells are kept for it yet")
     return _unknown("not every job that it waits for says when it ends")
-
-
-def _jobs(count: int) -> str:
-    return f"{count} job{'s' * (count != 1)}"

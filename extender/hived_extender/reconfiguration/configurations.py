@@ -20,6 +20,7 @@ from hived.cells.state import State
 from hived.values.errors import HivedError, UserError
 from hived_config.document import ConfigError
 from hived_config.loader import Configuration, load_text
+from hived_config.words import counted
 from hived_extender.api.configuration import (
     UNKNOWN_CHANGES,
     Config,
@@ -32,7 +33,6 @@ from hived_extender.api.configuration import (
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.clocks import Backoff, timestamp
 from hived_extender.kube.events import NORMAL, WARNING
-from hived_extender.machine.certificates import counted
 from hived_extender.machine.service import Service
 from hived_extender.machine.verbs import NotLeadingError
 from hived_extender.reconfiguration.certified import why_not

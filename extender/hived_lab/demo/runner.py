@@ -15,6 +15,7 @@ from hived.values.errors import HivedError, UserError
 from hived.values.specs import ClusterSpec, PodRequest
 from hived_config.access import PRIORITY_WORDS
 from hived_config.loader import load_cluster
+from hived_config.words import counted
 from hived_extender.api.inspection import Inspector
 from hived_extender.groundwork import LOOPBACK
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
@@ -45,8 +46,8 @@ def _describe(jobs: list[PlannedJob]) -> str:
     requests = [one.spec for one in own if one is not None]
     if not requests or len(requests) < len(pods):
         kinds = " and ".join(dict.fromkeys(job.kind for job in jobs if job.kind))
-        return f"{kinds}, {len(pods)} pod{'s' * (len(pods) != 1)}"
-    shapes = dict.fromkeys(f"{spec.leaf_cell_count} GPU" + "s" * (spec.leaf_cell_count > 1) for spec in requests)
+        return f"{kinds}, {counted(len(pods), 'pod')}"
+    shapes = dict.fromkeys(counted(spec.leaf_cell_count, "GPU") for spec in requests)
     tasks = f"{len(pods)} tasks of" if len(pods) > 1 else "a task of"
     is_gang = len(pods) > 1 and len({spec.group.name for spec in requests}) == 1
     first = requests[0]

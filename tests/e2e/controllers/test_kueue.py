@@ -57,6 +57,7 @@ def test_plain_pods_take_the_cells_that_were_held_for_them(kueue: KueueRacks, ki
         kueue.racks.create(deployment("serve", 3, kind=kind))
     kueue.racks.until(lambda: len(kueue.racks.bound("serve")) == 3, "3 bound pods")
     kueue.until_settled()
+    assert sorted(one.node for one in kueue.racks.bound("serve")) == kueue.held_nodes()
 
 
 def test_a_cohort_that_may_lend_is_warned_of(kueue: KueueRacks) -> None:
@@ -137,6 +138,8 @@ def test_jobs_of_higher_priority_preempt_and_the_others_come_back(kueue: KueueRa
     kueue.racks.until(lambda: len(kueue.racks.bound("high")) == 4, "4 bound pods")
     kueue.racks.until(lambda: len(kueue.racks.bound("low-")) == 4, "the others to be back")
     kueue.until_settled()
+    assert all(kueue.evictions(f"low-{number}") for number in range(2))
+    assert kueue.evictions("high") == []
 
 
 def test_a_job_that_is_deactivated_or_deleted_gives_its_cells_back(kueue: KueueRacks) -> None:
@@ -149,6 +152,7 @@ def test_a_job_that_is_deactivated_or_deleted_gives_its_cells_back(kueue: KueueR
     kueue.racks.await_whole("stops", 2)
     kueue.racks.delete("job", "stops")
     kueue.racks.until(lambda: not kueue.racks.groups(), "no cells to be held")
+    assert kueue.racks.faults() == []
 
 
 def test_a_job_that_is_deleted_while_it_waits_for_cells_leaves_its_place_to_the_next(kueue: KueueRacks) -> None:
@@ -160,7 +164,8 @@ def test_a_job_that_is_deleted_while_it_waits_for_cells_leaves_its_place_to_the_
     kueue.until_check("small", "Pending", "2 of 2 that Kueue has given quota")
     kueue.racks.delete("job", "large")
     kueue.racks.unblock("four")
-    kueue.racks.await_whole("small", 1)
+    (small,) = kueue.racks.await_whole("small", 1)
+    assert kueue.held_nodes().count(small.node) == 1
     kueue.until_settled()
 
 

@@ -14,7 +14,7 @@ from tests.extender.machine.small_cluster import SmallCluster, node, node_json, 
 
 JOBS = "/v1/inspect/jobs"
 WHY = "/v1/inspect/why/"
-FULL = "needs 1 node of 4 GPU; a has 2 of 2 in use by one (priority 0) and two (priority 0)"
+FULL = "needs 1 node of 4 GPUs; a has 2 of 2 in use by one (priority 0) and two (priority 0)"
 
 
 class Time:
@@ -66,9 +66,9 @@ def test_waiting_jobs_come_first_each_with_its_cause(client: FlaskClient) -> Non
         ("ns/one", "Starting", ""),
         ("ns/two", "Starting", ""),
     ]
-    assert found[0]["sentence"] == "needs 3 nodes of 4 GPU at once; it can never run: b has 1 in all"
+    assert found[0]["sentence"] == "needs 3 nodes of 4 GPUs each at once; it can never run: b has 1 in all"
     assert found[1]["sentence"] == FULL
-    assert found[2]["asks"] == "1 pod of 4 GPU"
+    assert found[2]["asks"] == "1 pod of 4 GPUs"
     assert found[2]["nodes"] == ["n0"]
 
 

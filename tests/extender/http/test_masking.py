@@ -59,7 +59,7 @@ def mask(*allowed: str) -> Mask:
 
 def certificate() -> Certificate:
     return Certificate(
-        sentence="(with all names)", cause="in-use", vc="a", asks="1 node of 4 GPU", unit="node", level="NODE",
+        sentence="(with all names)", cause="in-use", vc="a", asks="1 node of 4 GPUs", unit="node", level="NODE",
         in_use=2, total=2,
         holders=[
             Holder(group="cv/mine", namespace="cv", priority=0),
@@ -126,7 +126,7 @@ def test_who_may_see_all_pods_is_asked_about_no_namespace() -> None:
 def test_a_certificate_names_nobody_hidden() -> None:
     found = mask("cv").certificate(certificate(), 0.0, "cv", NAMESPACES)
     assert [holder.group for holder in found.holders] == ["cv/mine", MASKED]
-    assert found.sentence == "needs 1 node of 4 GPU; a has 2 of 2 in use by mine (priority 0) and another tenant's job"
+    assert found.sentence == "needs 1 node of 4 GPUs; a has 2 of 2 in use by mine (priority 0) and another tenant's job"
     assert [(one.change, one.text, one.victims) for one in found.unblock] == [
         ("ends=cv/mine", "cv/mine ends", []),
         (f"ends={MASKED}", f"{MASKED} ends, of gang {MASKED}", []),
@@ -147,10 +147,10 @@ def test_a_hidden_job_with_an_object_is_named_in_no_way() -> None:
 
 def test_a_hidden_job_keeps_what_names_nobody() -> None:
     job = Job(
-        name="nlp/pod", state="Waiting", namespace="nlp", user="bob", vc="a", pods=["nlp/pod"], asks="3 GPU",
-        sentence="needs 3 GPU; bob", nodes=["n0"], cause="in-use",
+        name="nlp/pod", state="Waiting", namespace="nlp", user="bob", vc="a", pods=["nlp/pod"], asks="3 GPUs",
+        sentence="needs 3 GPUs; bob", nodes=["n0"], cause="in-use",
     )  # fmt: skip
-    assert mask("cv").job(job) == Job(name=MASKED, state="Waiting", vc="a", asks="3 GPU", cause="in-use")
+    assert mask("cv").job(job) == Job(name=MASKED, state="Waiting", vc="a", asks="3 GPUs", cause="in-use")
     assert mask("nlp").job(job) == job
 
 
@@ -178,7 +178,7 @@ def test_a_pod_that_is_tried_is_told_no_hidden_name_of_the_namespace_that_it_say
     found = mask("cv").forecast(tried, 0.0)
     assert "theirs" in tried.reason
     assert "theirs" not in str(found)
-    assert found.reason.startswith("no room; needs 1 node of 4 GPU; ")
+    assert found.reason.startswith("no room; needs 1 node of 4 GPUs; ")
 
 
 def test_a_group_of_which_nothing_is_known_is_hidden() -> None:

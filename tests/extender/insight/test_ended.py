@@ -83,7 +83,7 @@ def test_a_pod_that_ends_well_is_completed_with_what_it_used(watched: Watched) -
     pod = watched.start("p", leaf_cells=4, ago_s=7200.0)
     watched.end(pod)
     job, ended = watched.found("ns/p")
-    assert (job.state, job.vc, job.priority, job.asks, job.sentence) == ("Completed", "a", 0, "1 node of 4 GPU", "")
+    assert (job.state, job.vc, job.priority, job.asks, job.sentence) == ("Completed", "a", 0, "1 node of 4 GPUs", "")
     assert (ended.exit_code, ended.reason, ended.gpus, round(ended.gpu_hours, 1)) == (0, "", 4, 8.0)
     assert round(ended.ran_s) == 7200
     assert job.nodes == [pod_node(watched, pod)]
@@ -126,7 +126,7 @@ def test_a_job_that_is_deleted_while_it_waits_never_ran(watched: Watched) -> Non
     watched.cluster.delete(waiting)
     job, ended = watched.found("ns/w")
     assert (job.state, ended.started, ended.gpu_hours, job.sentence) == ("Deleted", "", 0.0, "it never ran")
-    assert (job.vc, job.asks) == ("a", "1 node of 4 GPU")
+    assert (job.vc, job.asks) == ("a", "1 node of 4 GPUs")
 
 
 def test_a_pod_that_is_deleted_while_it_runs_is_deleted_whatever_its_exit_code(watched: Watched) -> None:

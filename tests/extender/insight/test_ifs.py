@@ -70,12 +70,12 @@ def test_changes_that_let_the_job_start(changes: Sequence[str], victims: Sequenc
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        (["priority=5"], "needs 1 node of 4 GPU; a has 2 of 2 in use by one (priority 5) and two (priority 7)"),
-        (["heal=n3"], "needs 1 node of 4 GPU; a has 2 of 2 in use by one (priority 5) and two (priority 7)"),
-        (["pods=4x1"], "needs 4 pods of 1 GPU at once; a has 8 of 8 GPU in use by one (priority 5)"),
-        (["pods=2x4", "ends=ns/one"], "needs 2 nodes of 4 GPU at once; a has 1 of 2 in use by two (priority 7)"),
-        (["pods=8x4", "ends=ns/one"], "needs 8 nodes of 4 GPU at once; it can never run: a has 2 in all"),
-        (["vc=b", "pods=2x4"], "needs 2 nodes of 4 GPU at once; it can never run: b has 1 in all"),
+        (["priority=5"], "needs 1 node of 4 GPUs; a has 2 of 2 in use by one (priority 5) and two (priority 7)"),
+        (["heal=n3"], "needs 1 node of 4 GPUs; a has 2 of 2 in use by one (priority 5) and two (priority 7)"),
+        (["pods=4x1"], "needs 4 pods of 1 GPU at once; a has 8 of 8 GPUs in use by one (priority 5)"),
+        (["pods=2x4", "ends=ns/one"], "needs 2 nodes of 4 GPUs each at once; a has 1 of 2 in use by two (priority 7)"),
+        (["pods=8x4", "ends=ns/one"], "needs 8 nodes of 4 GPUs each at once; it can never run: a has 2 in all"),
+        (["vc=b", "pods=2x4"], "needs 2 nodes of 4 GPUs each at once; it can never run: b has 1 in all"),
         (["vc=empty"], "it can never run: empty has no cells for it"),
         (["cells=b:-1xNODE", "vc=b"], "it can never run: b has no cells for it"),
         (["move=ns/one"], "others would have to leave, or a group that moves finds no other place"),
@@ -91,12 +91,12 @@ def test_changes_that_do_not_are_answered_with_the_cause_that_is_left(changes: S
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        (["heal=n3"], "needs 1 node of 4 GPU; a has 2 of 2 in use by one (priority 5) and two (priority 7)"),
+        (["heal=n3"], "needs 1 node of 4 GPUs; a has 2 of 2 in use by one (priority 5) and two (priority 7)"),
         (
             ["pods=4x1"],
-            "needs 4 pods of 1 GPU at once; a has 8 of 8 GPU in use by one (priority 5) and two (priority 7)",
+            "needs 4 pods of 1 GPU at once; a has 8 of 8 GPUs in use by one (priority 5) and two (priority 7)",
         ),
-        (["pods=8x4", "ends=ns/one"], "needs 8 nodes of 4 GPU at once; it can never run: a has 2 in all"),
+        (["pods=8x4", "ends=ns/one"], "needs 8 nodes of 4 GPUs each at once; it can never run: a has 2 in all"),
         (["vc=empty"], "needs 1 pod of 4 GPUs; it can never run: empty has no cells for it"),
     ],
 )

@@ -26,7 +26,7 @@ def test_it_says_the_same_as_kube_scheduler_was_told() -> None:
     told = small.filter(small.create("three"))["FailedNodes"]["hivedscheduler"]
     found = certificate(small, "ns/three")
     assert (
-        found.sentence == told == "needs 1 node of 4 GPU; a has 2 of 2 in use by one (priority 0) and two (priority 3)"
+        found.sentence == told == "needs 1 node of 4 GPUs; a has 2 of 2 in use by one (priority 0) and two (priority 3)"
     )
     assert found.reason == "insufficient capacity when scheduling in VC a"
 
@@ -50,7 +50,7 @@ def test_nodes_that_kubernetes_refuses_have_their_rule() -> None:
     found = certificate(small, "ns/p")
     assert found.cause == "kubernetes"
     assert "4 of 4 nodes cannot take it (node(s) had untolerated taint {broken: }" in found.rules
-    assert found.sentence.startswith("needs 1 node of 4 GPU; Kubernetes rules out ")
+    assert found.sentence.startswith("needs 1 node of 4 GPUs; Kubernetes rules out ")
 
 
 def test_a_gang_that_is_not_complete_says_so() -> None:
@@ -74,7 +74,7 @@ def test_a_job_with_room_has_nothing_in_its_way() -> None:
     small.create("p")
     found = certificate(small, "ns/p")
     assert found.cause == "order"
-    assert found.sentence == "needs 1 node of 4 GPU; a has room now; it starts when kube-scheduler asks about it next"
+    assert found.sentence == "needs 1 node of 4 GPUs; a has room now; it starts when kube-scheduler asks about it next"
 
 
 def test_lent_cells_name_their_borrowers() -> None:
@@ -84,7 +84,7 @@ def test_lent_cells_name_their_borrowers() -> None:
     small.create("p", spec_text("b", priority=2))
     found = certificate(small, "ns/p")
     assert found.cause == "lent"
-    assert found.sentence.startswith("needs 1 node of 4 GPU; its cells are being reclaimed from o")
+    assert found.sentence.startswith("needs 1 node of 4 GPUs; its cells are being reclaimed from o")
     assert "(opportunistic)" in found.sentence
 
 
@@ -109,7 +109,7 @@ def test_nobody_is_said_to_leave_who_would_leave_in_vain() -> None:
     found = certificate(small, "ns/high")
     assert (found.cause, found.holders) == ("kubernetes", [])
     assert found.sentence == (
-        "needs 1 pod of 2 GPU; others use its cells, and kube-scheduler would refuse it even without them "
+        "needs 1 pod of 2 GPUs; others use its cells, and kube-scheduler would refuse it even without them "
         "(n0: Insufficient cpu)"
     )
     told = Answering(small.service, fresh_s=0.0).why("ns/high").certificate

@@ -104,7 +104,7 @@ def test_a_job_that_only_waits_for_its_victims_to_leave_needs_nothing() -> None:
 def test_a_pod_that_no_cell_can_hold_fits_as_smaller_pods() -> None:
     found = late_job(SmallCluster(), leaf_cells=8)
     assert list(found) == ["pods=2x4"]
-    assert found["pods=2x4"].text == "as 2 pods of 4 instead of 1 pod of 8"
+    assert found["pods=2x4"].text == "as 2 pods of 4 GPUs each instead of 1 pod of 8 GPUs"
 
 
 def test_smaller_pods_are_as_large_as_they_can_be() -> None:

@@ -93,7 +93,7 @@ def test_pods_of_a_job_that_start_one_by_one_are_one_row(cluster: Cluster) -> No
     cluster.make(BATCH, "Job", "train", "train-a", "train-b", "train-c")
     cluster.settle()
     (row,) = cluster.rows().values()
-    assert (row.name, row.state, row.asks, row.is_elastic) == ("Job/ns/train", "Waiting", "1 node of 4 GPU", True)
+    assert (row.name, row.state, row.asks, row.is_elastic) == ("Job/ns/train", "Waiting", "1 node of 4 GPUs", True)
     assert row.counts == PodCounts(wanted=5, running=2, waiting=1, done=1, failed=2)
     assert (sorted(row.pods), row.api_version) == (["ns/train-a", "ns/train-b", "ns/train-c"], BATCH)
     assert len(row.nodes) == 2
@@ -105,7 +105,7 @@ def test_pods_that_have_their_cells_ask_for_no_start_at_once(cluster: Cluster) -
     cluster.make(BATCH, "Job", "train", "train-a", "train-b", gpus=2)
     cluster.settle()
     (row,) = cluster.rows().values()
-    assert (row.state, row.asks, row.counts.wanted) == ("Starting", "2 pods of 2 GPU", 2)
+    assert (row.state, row.asks, row.counts.wanted) == ("Starting", "2 pods of 2 GPUs each", 2)
 
 
 def test_a_job_that_runs_in_part_asks_for_all_of_its_pods(cluster: Cluster) -> None:
@@ -113,7 +113,7 @@ def test_a_job_that_runs_in_part_asks_for_all_of_its_pods(cluster: Cluster) -> N
     cluster.make(BATCH, "Job", "train", "train-a", "train-b", gpus=2)
     cluster.settle()
     (row,) = cluster.rows().values()
-    assert (row.asks, row.counts.words) == ("5 pods of 2 GPU", "2 of 5 run, 3 to come")
+    assert (row.asks, row.counts.words) == ("5 pods of 2 GPUs each", "2 of 5 run, 3 to come")
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_a_gang_of_a_job_object_is_that_job_and_is_found_by_its_own_name_too(clu
     cluster.settle()
     (row,) = cluster.rows().values()
     assert (row.name, row.aliases, row.is_elastic) == ("PyTorchJob/ns/torch", ["podgroup/ns/ring"], False)
-    assert row.asks == "2 pods of 4 GPU at once"
+    assert row.asks == "2 pods of 4 GPUs each at once"
     assert cluster.answers.why("podgroup/ns/ring").job.name == "PyTorchJob/ns/torch"
 
 
@@ -279,6 +279,18 @@ def test_all_parts_of_a_job_may_end_in_a_trial(cluster: Cluster) -> None:
     assert not cluster.answers.try_changes("Job/ns/big", ["ends=train-a"]).starts
     for change in ("ends=train", "ends=ns/train", "ends=Job/ns/train"):
         assert cluster.answers.try_changes("Job/ns/big", [change]).starts
+
+
+def test_a_part_of_a_job_that_would_help_by_ending_is_told_with_its_job(cluster: Cluster) -> None:
+    for name in ("lws-0", "lws-1"):
+        cluster.make(APPS, "StatefulSet", "lws", name, labels={SET: "lws"})
+    cluster.settle()
+    cluster.make(BATCH, "Job", "late", "late-a")
+    cluster.settle()
+    certificate = cluster.answers.why("Job/ns/late").certificate
+    assert certificate is not None
+    helps = {one.change: one.text for one in certificate.unblock}
+    assert helps["ends=ns/lws-0"] == "once lws-0 of LeaderWorkerSet lws has ended"
 
 
 def test_pods_that_were_preempted_are_told_of_their_job(cluster: Cluster) -> None:
@@ -525,7 +537,7 @@ def test_the_own_pods_of_a_job_are_not_in_its_way(cluster: Cluster) -> None:
     """Rule 20.5."""
     found = cluster.answers.why(part_running(cluster)).certificate
     assert found is not None
-    assert found.sentence == "needs 1 node of 4 GPU; a has 2 of 2 in use; 2 of its own pods run"
+    assert found.sentence == "needs 1 node of 4 GPUs; a has 2 of 2 in use; 2 of its own pods run"
     assert (found.holders, found.more_holders, found.own_pods) == ([], 0, 2)
 
 
@@ -551,7 +563,7 @@ def test_pods_of_others_are_in_the_way_beside_the_own_pods(cluster: Cluster) -> 
     cluster.settle()
     found = cluster.answers.why("Job/ns/arr").certificate
     assert found is not None
-    assert found.sentence.startswith("needs 1 node of 4 GPU; a has 2 of 2 in use by one (priority 0")
+    assert found.sentence.startswith("needs 1 node of 4 GPUs; a has 2 of 2 in use by one (priority 0")
     assert found.sentence.endswith("; 1 of its own pods runs")
     assert [one.group for one in found.holders] == ["ns/one"]
 

@@ -370,7 +370,9 @@ def test_a_binding_without_an_answer_keeps_its_place_until_the_pod_has_another_v
 def test_a_group_of_more_pods_than_any_cluster_has_waits_and_stops_nobody() -> None:
     cluster = SmallCluster()
     huge = cluster.create("huge", spec_text(group="huge", pods=2**31 - 1))
-    assert "needs 2147483647 nodes of 4 GPU at once; it can never run" in str(cluster.filter(huge)["FailedNodes"])
+    assert "needs 2,147,483,647 nodes of 4 GPUs each at once; it can never run" in str(
+        cluster.filter(huge)["FailedNodes"]
+    )
     assert cluster.filter(cluster.create("p"))["NodeNames"] == ["n0"]
 
 

@@ -46,16 +46,27 @@ def explanation(**facts: object) -> Explanation:
     ("sizes", "node_leaves", "asks"),
     [
         ([(1, 8)], 8, "1 node of 8 H100"),
-        ([(2, 8)], 8, "2 nodes of 8 H100 at once"),
+        ([(2, 8)], 8, "2 nodes of 8 H100 each at once"),
         ([(16, 1)], 8, "16 pods of 1 H100 at once"),
         ([(1, 3)], 8, "1 pod of 3 H100"),
-        ([(2, 4)], 8, "2 pods of 4 H100 at once"),
+        ([(2, 4)], 8, "2 pods of 4 H100 each at once"),
         ([(1, 1)], 1, "1 pod of 1 H100"),
+        ([(1, 2), (3, 8)], 8, "1 pod of 2 and 3 pods of 8 H100 at once"),
         ([(4, 2), (1, 8)], 8, "4 pods of 2 and 1 pod of 8 H100 at once"),
     ],
 )
 def test_the_request_in_words(sizes: list[tuple[int, int]], node_leaves: int, asks: str) -> None:
     assert asks_of([request(*sizes)], "H100", node_leaves) == asks
+
+
+def test_gpus_have_a_plural_and_other_types_have_none() -> None:
+    assert [
+        asks_of([request((2, size))], leaf_type, is_gang=False) for size, leaf_type in ((1, "GPU"), (8, "GPU"), (4, ""))
+    ] == [
+        "2 pods of 1 GPU",
+        "2 pods of 8 GPUs each",
+        "2 pods of 4 GPUs each",
+    ]
 
 
 def test_groups_of_one_job_are_one_holder() -> None:
@@ -79,7 +90,7 @@ def test_the_causes_stand_in_their_order_and_the_sentence_follows() -> None:
         [request((1, 4))], TOPOLOGY, KnownFacts(), NOON_S, reason="insufficient capacity",
     )  # fmt: skip
     assert (found.cause, found.also, found.never, found.unit) == ("in-use", ["bad"], False, "node")
-    assert found.sentence == "needs 1 node of 4 GPU; a has 1 of 2 in use and node n1 is cordoned"
+    assert found.sentence == "needs 1 node of 4 GPUs; a has 1 of 2 in use and node n1 is cordoned"
     assert found.reason == "insufficient capacity"
 
 
@@ -89,4 +100,4 @@ def test_never_stands_alone() -> None:
         [request((1, 16))], TOPOLOGY, KnownFacts(), NOON_S, reason="",
     )  # fmt: skip
     assert (found.cause, found.also, found.never) == ("never", [], True)
-    assert found.sentence == "needs 1 pod of 16 GPU; it can never run: a pod can have at most 4 GPU in a"
+    assert found.sentence == "needs 1 pod of 16 GPUs; it can never run: a pod can have at most 4 GPUs in a"

@@ -68,8 +68,8 @@ JOINED = "gang a b c minimum=2 gpus=2; filter a; settle; "
 
 AWAY = "503: not ready: another leads"
 BEING_BOUND = "hivedscheduler: being bound to node n0, which was not among the nodes offered"
-NO_ROOM = "hivedscheduler: needs 1 node of 4 GPU; a has 2 of 2 in use by p (priority 0) and q (priority 0)"
-TOGETHER = "needs 2 nodes of 4 GPU at once; a has 2 of 2 in use by p (priority 0) and q (priority 0)"
+NO_ROOM = "hivedscheduler: needs 1 node of 4 GPUs; a has 2 of 2 in use by p (priority 0) and q (priority 0)"
+TOGETHER = "needs 2 nodes of 4 GPUs each at once; a has 2 of 2 in use by p (priority 0) and q (priority 0)"
 REJECTED = 'hivedscheduler: Gang "ns/train" gets rejected due to member Pod "{}" is unschedulable with reason "{}"'
 DOUBTED = REJECTED.format(
     "a", "podgroup/ns/train has room; kube-scheduler has found no node yet for b (see the events there)"
@@ -272,7 +272,7 @@ ROWS = [
     row("a configuration is taken up without a term", "depose", "hand configured", [], "True"),
     row("but not within one", "", "hand configured", [], "False"),
     row("a state of another configuration replaces the present one", "own p; place p; own q; hand switched", "filter q",
-        [], "hivedscheduler: needs 1 node of 4 GPU; a has 1 of 1 in use by p (priority 0)"),
+        [], "hivedscheduler: needs 1 node of 4 GPUs; a has 1 of 1 in use by p (priority 0)"),
     row("owners are told what it does to their pods", "own p; place p; settle", "hand reconfigured",
         ["tell p Unaccounted"]),
 ]  # fmt: skip

@@ -67,12 +67,12 @@ CASES = [
         "needs 1 pod of 16 H100; it can never run: a pod can have at most 8 H100 in vision",
     ),
     (
-        replace(FULL, cause="never", asks="4 nodes of 8 H100", asked=4),
-        "needs 4 nodes of 8 H100; it can never run: vision has 3 in all",
+        replace(FULL, cause="never", asks="4 nodes of 8 H100 each", asked=4),
+        "needs 4 nodes of 8 H100 each; it can never run: vision has 3 in all",
     ),
     (
-        replace(FULL, cause="never", asks="2 nodes of 8 H100 at once in one RACK", asked=2),
-        "needs 2 nodes of 8 H100 at once in one RACK; it can never run: vision has no place of this shape",
+        replace(FULL, cause="never", asks="2 nodes of 8 H100 each at once in one RACK", asked=2),
+        "needs 2 nodes of 8 H100 each at once in one RACK; it can never run: vision has no place of this shape",
     ),
     (
         replace(FULL, cause="never", largest_ever=0),

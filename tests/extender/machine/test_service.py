@@ -141,7 +141,7 @@ def test_a_waiting_pod_reads_its_reason_under_the_key_of_the_scheduler() -> None
     cluster = SmallCluster()
     for name in ("p", "q"):
         cluster.place(name)
-    told = "needs 1 node of 4 GPU; a has 2 of 2 in use by p (priority 0) and q (priority 0)"
+    told = "needs 1 node of 4 GPUs; a has 2 of 2 in use by p (priority 0) and q (priority 0)"
     assert cluster.filter(cluster.create("r")) == {"FailedNodes": {"hivedscheduler": told}}
     assert cluster.pod_counts() == {"Waiting": 1, "Bound": 2}
 

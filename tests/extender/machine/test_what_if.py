@@ -48,7 +48,7 @@ def test_a_gang_waits_as_a_whole() -> None:
     gang = koordinator("train", 3)
     found = outcomes(SmallGangCluster(), *(manifest(f"w-{number}", 4, gang) for number in range(3)))
     assert {one[0] for one in found} == {"never"}
-    assert found[0][2] == "needs 3 nodes of 4 GPU at once; it can never run: a has 2 in all"
+    assert found[0][2] == "needs 3 nodes of 4 GPUs each at once; it can never run: a has 2 in all"
 
 
 def test_pods_beyond_the_minimum_come_after_the_others() -> None:

@@ -117,10 +117,18 @@ def test_a_job_that_is_held_is_before_nobody() -> None:
     assert [desk.queues.position(key) for key in ("held", "other", "last")] == [1, 2, 3]
     said = "is first for cells of its virtual cluster (1 before it cannot have any), and these are in use"
     assert told(desk.queues.why("other"), str).sentence == said
-    assert told(desk.queues.why("last"), str).sentence == "1 job before it in its queue, and 1 that cannot start"
+    assert told(desk.queues.why("last"), str).sentence == "1 job is before it in its queue, besides 1 that cannot start"
     desk.queues.held("held", False)
     desk.turn()
-    assert told(desk.queues.why("last"), str).sentence == "2 jobs before it in its queue"
+    assert told(desk.queues.why("last"), str).sentence == "2 jobs are before it in its queue"
+
+
+def test_a_job_that_may_borrow_is_told_what_keeps_it_from_idle_cells() -> None:
+    reason = NotItsTurn(1, borrowing="insufficient capacity when scheduling in physical cluster")
+    assert told(reason, str).sentence == (
+        "1 job is before it in its queue; it may borrow idle cells earlier, but cannot now: no idle cells have room "
+        "for it"
+    )
 
 
 def test_the_first_for_cells_is_told_that_one_before_it_can_only_borrow() -> None:
@@ -688,7 +696,7 @@ def test_use_of_a_quota_is_told_without_the_jobs_that_others_leave_for() -> None
         desk.come(replace(unit(key, gpus=gpus, at=at), queue=f"root/{leaf}", request={"gpu": float(gpus)}))
     assert desk.leaving == ["a"]
     assert "request 4, max 10, used 8," in told(desk.queues.why("claims"), str).sentence
-    assert told(desk.queues.why("waits"), str).sentence.endswith(f" idle cells, and {QUOTA_KEPT}")
+    assert told(desk.queues.why("waits"), str).sentence.endswith(f" idle cells, but cannot now: {QUOTA_KEPT}")
 
 
 def test_a_job_that_is_due_after_a_restart_waits_for_one_that_still_leaves_its_cells() -> None:

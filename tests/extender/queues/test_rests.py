@@ -137,7 +137,8 @@ def test_the_owner_of_a_job_that_rests_is_told_until_when() -> None:
     until = timestamp(returned(queues).until_s)
     assert entry.kept.rest_notice(queues.now) == f"it borrows no cells before {until}"
     text = told(queues.turns.queues.why(entry.key), str).sentence
-    assert text == f"can only borrow idle cells, and it gave borrowed cells back 2 times, and borrows again at {until}"
+    rests = f"it gave borrowed cells back 2 times, and borrows again at {until}"
+    assert text == f"can only borrow idle cells, but cannot now: {rests}"
     assert not queues.turns.queues.may_borrow(entry.key)
 
 

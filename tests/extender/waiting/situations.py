@@ -162,13 +162,13 @@ SITUATIONS = [
     never(
         "gang 4x8, VC is promised 2 nodes",
         [late("4x8", **H100)],
-        "needs 4 nodes of 8 H100 at once; it can never run: vision has 2 in all",
+        "needs 4 nodes of 8 H100 each at once; it can never run: vision has 2 in all",
         helps="opportunistic pods=2x8",
     ),
     never(
         "a gang of another scheduler is larger than its virtual cluster",
         [late("2x8", vc="foundation", is_gang=True)],
-        "needs 2 nodes of 8 H100 at once; it can never run: foundation has 1 in all",
+        "needs 2 nodes of 8 H100 each at once; it can never run: foundation has 1 in all",
         helps="vc=vision opportunistic pods=1x8 cells=foundation:+2xH100-RACK.H100-NODE,vision:-2xH100-RACK.H100-NODE",
     ),
     in_use(
@@ -223,7 +223,7 @@ SITUATIONS = [
     kubernetes(
         "nodeSelector matches nothing, in a gang beside bad nodes",
         [bad("dgx-2"), bad("dgx-3"), late("2x8", selector={"zone": "moon"}, is_gang=True)],
-        "needs 2 nodes of 8 H100 at once; no node has the labels that it selects: zone=moon",
+        "needs 2 nodes of 8 H100 each at once; no node has the labels that it selects: zone=moon",
     ),
     on_bad(
         "bad node",
@@ -246,7 +246,7 @@ SITUATIONS = [
     on_bad(
         "a gang needs two of the bad nodes",
         [*(bad(f"dgx-{i}") for i in (1, 2, 3, 4)), late("2x8", **H100)],
-        "needs 2 nodes of 8 H100 at once; vision has 2 of 2 on bad nodes: nodes dgx-1, dgx-2 and dgx-3 are "
+        "needs 2 nodes of 8 H100 each at once; vision has 2 of 2 on bad nodes: nodes dgx-1, dgx-2 and dgx-3 are "
         "NotReady (since 14:00) and 1 node more cannot be used",
         bad="dgx-1 dgx-2 dgx-3 dgx-4",
         helps="heal=dgx-2,dgx-3",
@@ -268,7 +268,7 @@ SITUATIONS = [
     in_use(
         "after the gang is complete",
         [run("one", "2x8", is_gang=True, **H100), late("2x8", is_gang=True, **H100)],
-        "needs 2 nodes of 8 H100 at once; vision has 2 of 2 in use by one (priority 0, since 14:00)",
+        "needs 2 nodes of 8 H100 each at once; vision has 2 of 2 in use by one (priority 0, since 14:00)",
         holders="podgroup/ns/one",
         helps="priority=1 opportunistic ends=podgroup/ns/one",
     ),
@@ -338,7 +338,7 @@ SITUATIONS = [
     never(
         "a gang fits but for one pod",
         [late("3x8", **H100)],
-        "needs 3 nodes of 8 H100 at once; it can never run: vision has 2 in all",
+        "needs 3 nodes of 8 H100 each at once; it can never run: vision has 2 in all",
         helps="opportunistic pods=2x8",
     ),
     in_use(
@@ -352,7 +352,7 @@ SITUATIONS = [
     in_use(
         "two jobs are in the way of a gang",
         [run("one", priority=1), run("two", priority=1), late("2x8")],
-        "needs 2 nodes of 8 H100 at once; vision has 2 of 2 in use by one (priority 1, since 14:00) and two "
+        "needs 2 nodes of 8 H100 each at once; vision has 2 of 2 in use by one (priority 1, since 14:00) and two "
         "(priority 1, since 14:00)",
         holders="ns/one ns/two",
         helps="priority=2 opportunistic ends=ns/two,ns/one",
@@ -384,14 +384,14 @@ SITUATIONS = [
             end("z"),
             late("2x4", more={"withinCell": "H100-NODE"}, **H100),
         ],
-        "needs 2 pods of 4 H100 at once in one H100-NODE; vision has 8 H100 free, in pieces of at most 4",
+        "needs 2 pods of 4 H100 each at once in one H100-NODE; vision has 8 H100 free, in pieces of at most 4",
         holders="ns/y ns/w",
         helps=f"vc=foundation priority=1 opportunistic pods=1x4 move=ns/w ends=ns/w ends=ns/y {MORE}",
     ),
     never(
         "no cell of the wished type can hold all pods",
         [late("2x8", more={"withinCell": "H100-NODE"}, **H100)],
-        "needs 2 nodes of 8 H100 at once in one H100-NODE; it can never run: vision has no place of this shape",
+        "needs 2 nodes of 8 H100 each at once in one H100-NODE; it can never run: vision has no place of this shape",
         helps="pods=1x8",
     ),
     in_use(
@@ -471,7 +471,7 @@ SITUATIONS = [
     never(
         "the cluster has fewer nodes than an opportunistic gang",
         [late("5x8", priority=-1, **H100)],
-        "needs 5 nodes of 8 H100 at once; it can never run: the cluster has 4 in all",
+        "needs 5 nodes of 8 H100 each at once; it can never run: the cluster has 4 in all",
         helps="pods=4x8",
     ),
     order(
@@ -498,7 +498,7 @@ SITUATIONS = [
     in_use(
         "half of its nodes are in use, and the others are bad",
         [run("one", **H100), *(bad(f"dgx-{i}") for i in (2, 3, 4)), late("2x8", **H100)],
-        "needs 2 nodes of 8 H100 at once; vision has 1 of 2 in use by one (priority 0, since 14:00) and nodes"
+        "needs 2 nodes of 8 H100 each at once; vision has 1 of 2 in use by one (priority 0, since 14:00) and nodes"
         " dgx-2 and dgx-3 are NotReady (since 14:00) and node dgx-4 is NotReady (since 14:01)",
         also="bad",
         holders="ns/one",
@@ -513,7 +513,7 @@ SITUATIONS = [
     in_use(
         "a gang may have either type of hardware",
         [run("one", **H100), late("2x8", is_gang=True)],
-        "needs 2 nodes of 8 H100 at once; vision has 1 of 2 in use by one (priority 0, since 14:00)",
+        "needs 2 nodes of 8 H100 each at once; vision has 1 of 2 in use by one (priority 0, since 14:00)",
         holders="ns/one",
         helps="priority=1 opportunistic pods=1x8 ends=ns/one",
     ),
@@ -549,7 +549,7 @@ SITUATIONS = [
     in_use(
         "many small jobs are in the way of a gang",
         [*(run(f"h{i}", "1x2", **H100) for i in range(8)), late("2x8", **H100)],
-        "needs 2 nodes of 8 H100 at once; vision has 2 of 2 in use by h0 (priority 0, since 14:00), h1 "
+        "needs 2 nodes of 8 H100 each at once; vision has 2 of 2 in use by h0 (priority 0, since 14:00), h1 "
         "(priority 0, since 14:00), h2 (priority 0, since 14:00) and 5 more",
         holders="ns/h0 ns/h1 ns/h2 ns/h3 ns/h4 ns/h5 ns/h6 ns/h7",
         helps="priority=1 opportunistic",

@@ -9,6 +9,7 @@ from hived.cells.safety import claims_without_good_cells
 from hived.cells.state import State
 from hived.cells.topology import NO_CELL
 from hived.values.specs import FREE_PRIORITY
+from hived_config.words import counted
 from hived_extender.machine.devices.shortage import Loss, first_of, in_short
 
 
@@ -22,7 +23,7 @@ class SharedShortage(msgspec.Struct, frozen=True):
     nodes: tuple[str, ...]  # those with bad leaf cells that nobody is promised yet, ascending
 
     def __str__(self) -> str:
-        counts = ", ".join(f"{count} {cell_type}" for cell_type, count in self.cells.items())
+        counts = ", ".join(counted(count, cell_type) for cell_type, count in self.cells.items())
         whom = f"VC {self.vcs[0]} is" if len(self.vcs) == 1 else f"VCs {', '.join(self.vcs)} together are"
         return f"{whom} promised {counts} more of {self.chain} than can be had"
 

@@ -16,6 +16,7 @@ import msgspec
 from hived.cells.topology import Topology
 from hived.values.specs import ClusterSpec
 from hived_config.rules import Foreign, PodRules
+from hived_config.words import counted
 from hived_extender.api.cells import DeviceUser, LostDevices
 from hived_extender.machine.core import Core
 from hived_extender.machine.devices.table import (
@@ -369,15 +370,15 @@ def of_pod(loss: Loss, used: Used) -> str:
     """The text for the pod that uses devices without cells."""
     return (
         f"uses {used.count} {loss.resource} of {loss.node} that hived has not given it: "
-        f"{loss.lost_count} of the node's {loss.leaf_count} {loss.leaf_type} cannot be had"
+        f"{loss.lost_count} of the node's {counted(loss.leaf_count, loss.leaf_type)} cannot be had"
     )
 
 
 def of_node(loss: Loss) -> str:
     """The text for a node that lacks devices: its lost leaf cells."""
     return (
-        f"allocatable {loss.offered} of {loss.configured} {loss.resource}: {loss.lost_count} of {loss.leaf_count} "
-        f"{loss.leaf_type} cannot be had"
+        f"allocatable {loss.offered} of {loss.configured} {loss.resource}: {loss.lost_count} of "
+        f"{counted(loss.leaf_count, loss.leaf_type)} cannot be had"
     )
 
 

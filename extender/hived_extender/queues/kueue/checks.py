@@ -20,6 +20,7 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY
+from hived_config.words import counted
 from hived_extender.jobs.job import JobRef
 from hived_extender.kube.answers import is_older
 from hived_extender.kube.clocks import Backoff, with_transition
@@ -246,7 +247,7 @@ class Checks:
         if entry is None:
             return
         entry.evicts_until_s = now + EVICTION_S
-        entry.why = f"{count} opportunistic job{'s' if count > 1 else ''} {'leave' if count > 1 else 'leaves'} for it"
+        entry.why = f"{counted(count, 'opportunistic job')} {'leave' if count > 1 else 'leaves'} for it"
 
     def progressed(self, states: Mapping[str, HoldState]) -> None:
         """Advance holds. One that is lost before all its pods have cells is given up."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, GroupSpec, MemberSpec, PodSpec
+from hived_config.words import counted
 from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER, Ask
 from hived_extender.jobs.bind_info import asks_in_own_words
 from hived_extender.jobs.interpreter import Interpreter
@@ -46,8 +47,7 @@ class Gang(msgspec.Struct, frozen=True):
         spec = self.spec
         leaf = spec.pinned_cell_id or spec.leaf_cell_type or "devices"
         sizes = " and ".join(
-            f"{each.pod_count} pod{'s' if each.pod_count > 1 else ''} x {each.leaf_cell_count} {leaf}"
-            for each in spec.group.members
+            f"{counted(each.pod_count, 'pod')} x {each.leaf_cell_count} {leaf}" for each in spec.group.members
         )
         if spec.priority == OPPORTUNISTIC_PRIORITY:
             return f"{sizes}, opportunistic, by virtual cluster {spec.virtual_cluster}"

@@ -118,7 +118,7 @@ def test_filters_are_kept_in_the_form_and_in_links_to_further_pages() -> None:
 
 def test_the_page_of_a_waiting_job_says_why_and_what_helps(client: FlaskClient) -> None:
     words = text_of(page(client, "/page/jobs/ns:third"))
-    assert "Why it waits Needs 1 node of 4 GPU; a has 2 of 2 in use by" in words
+    assert "Why it waits Needs 1 node of 4 GPUs; a has 2 of 2 in use by" in words
     assert "priority=1" in words
     assert "ends=ns:first" in words
     assert "Who has the cells" in words
@@ -305,13 +305,13 @@ def test_jobs_of_a_queue_are_in_their_order_with_reasons(queue_client: FlaskClie
     words = text_of(page(queue_client, "/page/queues/b"))
     assert "2 wait, 1 run, 0 of them on borrowed cells" in words
     assert "2 Job/default/third Waiting 10 8" in words
-    assert "1 job before it in its queue." in words
+    assert "1 job is before it in its queue." in words
 
 
 def test_the_page_of_a_job_has_its_place_and_its_gang(queue_client: FlaskClient) -> None:
     words = text_of(page(queue_client, f"/page/jobs/{SECOND}"))
     assert "Waiting at place 1" in words
-    assert "Asks for 1 node of 8 GPU" in words
+    assert "Asks for 1 node of 8 GPUs" in words
 
 
 def test_the_page_of_a_job_without_pods_says_who_has_its_cells_and_what_would_help(queue_client: FlaskClient) -> None:
@@ -326,7 +326,7 @@ def test_the_page_of_a_job_without_pods_says_who_has_its_cells_and_what_would_he
 
 def test_the_page_of_a_later_job_says_that_others_come_first(queue_client: FlaskClient) -> None:
     words = text_of(page(queue_client, "/page/jobs/Job/default/third"))
-    assert "1 job before it in its queue." in words
+    assert "1 job is before it in its queue." in words
     assert "Unknown: 1 job of its queue comes first" in words
 
 

@@ -40,7 +40,7 @@ class Halves:
     def big(self, name: str = "big") -> Json:
         """A job that wants a whole node waits."""
         pod = self.cluster.create(name, spec_text(leaf_cells=4, group=name))
-        assert "needs 1 node of 4 GPU" in str(self.cluster.filter(pod))
+        assert "needs 1 node of 4 GPUs" in str(self.cluster.filter(pod))
         return pod
 
     def pods(self) -> set[str]:

@@ -172,7 +172,9 @@ def test_the_pod_is_told_once() -> None:
     small.service.pod_seen(to_pod(other("q", 1)))
     small.until(lambda: len(small.kube.events) >= 2)
     assert sorted(small.kube.events) == [("p", "ForeignDevices"), ("q", "ForeignDevices")]
-    assert f"uses 2 {GPU} of n0 that hived has not given it: 2 of the node's 4 GPU cannot be had" in small.kube.messages
+    assert (
+        f"uses 2 {GPU} of n0 that hived has not given it: 2 of the node's 4 GPUs cannot be had" in small.kube.messages
+    )
 
 
 def test_a_node_that_lacks_devices_is_told() -> None:
@@ -180,7 +182,7 @@ def test_a_node_that_lacks_devices_is_told() -> None:
     small.service.node_seen(offering("n1", 3))
     small.until(lambda: small.kube.events)
     assert small.kube.events == [("n1", "DevicesMissing")]
-    assert small.kube.messages == [f"allocatable 3 of 4 {GPU}: 1 of 4 GPU cannot be had"]
+    assert small.kube.messages == [f"allocatable 3 of 4 {GPU}: 1 of 4 GPUs cannot be had"]
 
 
 def test_a_virtual_cluster_that_lacks_its_guarantee_is_told_why() -> None:
@@ -190,7 +192,7 @@ def test_a_virtual_cluster_that_lacks_its_guarantee_is_told_why() -> None:
     small.place("p", spec_text("b"))
     answer = small.filter(small.create("q", spec_text("a")))["FailedNodes"]["hivedscheduler"]
     assert answer == (
-        "needs 1 node of 4 GPU; a has 2 of 2 on bad nodes: "
+        "needs 1 node of 4 GPUs; a has 2 of 2 on bad nodes: "
         "node n0 is short of devices: 1 used by ns/on-n0 (not placed by hived) (since 00:16) and "
         "node n2 is short of devices: 1 used by ns/on-n2 (not placed by hived) (since 00:16)"
     )
@@ -228,7 +230,7 @@ def test_promises_of_different_levels_that_cannot_all_be_kept_are_told() -> None
     small.place("s", spec_text("b", leaf_cells=2))
     answer = small.filter(small.create("t", spec_text("b", leaf_cells=2)))["FailedNodes"]["hivedscheduler"]
     assert answer == (
-        "needs 1 pod of 2 GPU; b has 2 of 4 PAIR on bad nodes: "
+        "needs 1 pod of 2 GPUs; b has 2 of 4 PAIR on bad nodes: "
         "node n0 is short of devices: 4 used by ns/on-n0 (not placed by hived) (since 00:16)"
     )
     assert small.service.shortages() == []

@@ -173,7 +173,7 @@ def test_more_pods_than_any_cluster_has_nodes_are_not_thought_of() -> None:
     assert "lacks 131071 pods that are created after their leaders, at most 16384" in small.ask("job-0-0")
     small.drop("job-0-0")
     small.job_pod(0, 0, minimum=2**14, jobs=1, uid="uid-again")
-    never = "needs 16384 nodes of 4 GPU at once in one RACK; it can never run: a has 4 in all"
+    never = "needs 16,384 nodes of 4 GPUs each at once in one RACK; it can never run: a has 4 in all"
     assert never in small.ask("job-0-0")
 
 

@@ -54,7 +54,7 @@ def test_a_pod_that_nobody_asks_about_any_more_hears_that_its_gang_is_complete()
     for number in range(3):
         cluster.pod(f"w-{number}", 4, koordinator("train", 4))
     cluster.ask("w-0")
-    cluster.until(lambda: "needs 3 nodes of 4 GPU at once; it can never run" in told(cluster, "ps"))
+    cluster.until(lambda: "needs 3 nodes of 4 GPUs each at once; it can never run" in told(cluster, "ps"))
     assert "created" not in told(cluster, "ps")
 
 
@@ -70,7 +70,7 @@ def test_a_pod_hears_that_its_gang_is_complete_before_kube_scheduler_asks_about_
     cluster.pod("w-2", 4, koordinator("train", 3))
     cluster.delete(other)  # may have made room, so that all are tried, beginning with the first
     for number in range(3):
-        cluster.until(lambda name=f"w-{number}": "needs 3 nodes of 4 GPU at once" in told(cluster, name))
+        cluster.until(lambda name=f"w-{number}": "needs 3 nodes of 4 GPUs each at once" in told(cluster, name))
         assert "created" not in told(cluster, f"w-{number}")
 
 
@@ -80,11 +80,11 @@ def test_kube_scheduler_is_asked_anew_about_pods_that_it_tells_of_an_incomplete_
     for number in range(3):
         cluster.pod(f"w-{number}", 4, koordinator("train", 3))
         answer = cluster.filter(cluster.kube.pods[f"w-{number}"])
-    assert "needs 3 nodes of 4 GPU at once" in str(answer)
+    assert "needs 3 nodes of 4 GPUs each at once" in str(answer)
     cluster.until(lambda: {path.rsplit("/", 1)[1] for path, _ in cluster.kube.patches} >= {"w-0", "w-1"})
     for name in ("w-0", "w-1"):
         answer = cluster.filter(cluster.kube.pods[name])
-        assert "needs 3 nodes of 4 GPU at once" in str(answer)
+        assert "needs 3 nodes of 4 GPUs each at once" in str(answer)
         assert "not complete" not in str(answer)
 
 
@@ -93,7 +93,7 @@ def test_a_gang_without_room_holds_nothing() -> None:
     for number in range(3):
         cluster.pod(f"w-{number}", 4, koordinator("train", 3))
     assert cluster.settle() == {}
-    never = "needs 3 nodes of 4 GPU at once; it can never run: a has 2 in all"
+    never = "needs 3 nodes of 4 GPUs each at once; it can never run: a has 2 in all"
     rejected = 'Gang "ns/train" gets rejected due to member Pod "w-0" is unschedulable with reason'
     assert cluster.ask("w-0") == f'{rejected} "{never}"'
     assert cluster.groups() == {}
@@ -104,7 +104,7 @@ def test_beyond_the_minimum_pods_start_one_by_one() -> None:
     for number in range(4):
         cluster.pod(f"w-{number}", 4, koordinator("train", 2, total_number=4))
     assert sorted(cluster.settle()) == ["w-0", "w-1"]
-    assert cluster.ask("w-2") == "needs 1 node of 4 GPU; a has 2 of 2 in use by train (priority 0)"
+    assert cluster.ask("w-2") == "needs 1 node of 4 GPUs; a has 2 of 2 in use by train (priority 0)"
     cluster.drop("w-0")
     assert sorted(cluster.settle()) == ["w-1", "w-2"]
 

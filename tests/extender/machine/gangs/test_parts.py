@@ -121,7 +121,7 @@ def test_parts_that_ask_for_more_than_all_cells_together_can_never_run(small: Sm
     for name in ("c-0", "d-0"):
         small.pod(name, 4, koordinator("train", 4))
     small.settle()
-    assert "it can never run: a has 12 GPU in all" in small.ask("a-0")
+    assert "it can never run: a has 12 GPUs in all" in small.ask("a-0")
 
 
 def test_parts_that_only_wait_for_others_can_run_one_day(small: SmallGangCluster) -> None:
