@@ -217,19 +217,15 @@ class KubeFacts:
         )
         return f"{node}: {reason}" if reason else ""
 
-    def obstacle(self, request: PodRequest, gone: Collection[str]) -> str:
+    def obstacle(self, requests: Iterable[PodRequest], gone: Collection[str]) -> str:
         """A node that could never take the first pod of a wanted request, with the reason; "" if all could."""
-        for pod, offered in self._slots(request)[:1]:
+        for pod, offered in (first for request in requests for first in self._slots(request)[:1]):
             refused = sorted(self._refused_for_good(pod, gone) | self._not_offered(offered))
             with self._residents.supposing(gone, {}):
                 for node in refused:
                     name = self._names[node]
                     return f"{name}: {self._refusal(pod, name) or ONLY_KUBE_SCHEDULER}"
         return ""
-
-    def has_unknown(self, request: PodRequest) -> bool:
-        """Does only kube-scheduler know the nodes of a pod that runs?"""
-        return bool(self.unknown_of([request]))
 
     def unknown_of(self, requests: Iterable[PodRequest]) -> str:
         """Return why only kube-scheduler knows the nodes of one of these pods that run, "" if that is not so."""

@@ -16,6 +16,7 @@ import numpy as np
 
 from hived.cells.state import NO_GROUP, State
 from hived.cells.topology import NO_CELL, BoolArray, Chain, IntArray
+from hived.cells.views import chain_of_view
 from hived.life.groups import bind_info_for
 from hived.scenario import Asked, Scenario
 from hived.scheduler import new_state
@@ -39,7 +40,16 @@ from hived.values.specs import (
     PodSpec,
     WorkTimes,
 )
-from hived_extender.api.defrag import DefragPlan, InputGroup, InputPod, Inputs, Move, PlannedPod, WantedOutcome
+from hived_extender.api.defrag import (
+    DefragPlan,
+    InputGroup,
+    InputPod,
+    InputRules,
+    Inputs,
+    Move,
+    PlannedPod,
+    WantedOutcome,
+)
 from hived_extender.insight.defrag.collecting import KubeFacts
 from hived_extender.insight.defrag.model import View, views_for
 from hived_extender.insight.defrag.puzzle import NO_BINS, Puzzle, Shape, Solution, read_wants
@@ -58,19 +68,24 @@ class Running(msgspec.Struct, frozen=True):
 
 class Copy(msgspec.Struct, frozen=True):
     """A scenario of its own, made of inputs. `refused` are groups whose place cannot be; they are left out. `facts` are
-    about Kubernetes' own rules, None where nothing is known.
+    about Kubernetes' own rules.
     """
 
     scenario: Scenario
     inputs: Inputs
     running: Mapping[str, Running]
     refused: Collection[str]
-    facts: KubeFacts | None
+    facts: KubeFacts
 
     @property
     def state(self) -> State:
         """The state of the scenario."""
         return self.scenario.state
+
+    def requests_of(self, job: str) -> Sequence[PodRequest]:
+        """The requests of a waiting job; none if it does not wait."""
+        found = next((one.specs for one in self.inputs.waiting if one.name == job), [])
+        return [PodRequest(f"wanted/{job}/{i}", job, "", spec_of(each)) for i, each in enumerate(found)]
 
     def again(self) -> "Copy":
         """Another one as long as nothing has changed in this one. Cost O(cells + groups), and that of the facts."""
@@ -115,15 +130,13 @@ def copy_of(cluster: ClusterSpec, inputs: Inputs) -> Copy:
     return Copy(found, inputs, running, refused, _facts(found.state, inputs))
 
 
-def _facts(state: State, inputs: Inputs) -> KubeFacts | None:
+def _facts(state: State, inputs: Inputs) -> KubeFacts:
     """Raises UserError for facts that cannot be read."""
-    if inputs.rules is None:
-        return None
     arrays, names = state.arrays, state.topology.node_names
     is_leaf = (arrays.level == 1) & (arrays.vc == NO_CELL)
     leaf_counts = np.bincount(arrays.node[is_leaf], minlength=len(names)).astype(np.int32)
     try:
-        return KubeFacts(inputs.rules, names, leaf_counts)
+        return KubeFacts(inputs.rules or InputRules(), names, leaf_counts)
     except (msgspec.ValidationError, IndexError) as error:
         raise UserError(f"the rules of the inputs cannot be read: {error}") from None
 
@@ -175,12 +188,66 @@ class Failed(UserError):
         self.group, self.nodes = group, nodes
 
 
+class Want(msgspec.Struct, frozen=True):
+    """One thing wanted, in one view. Each of its requests is the first pod of its group, with which the whole group is
+    placed.
+    """
+
+    shape: Shape
+    requests: Sequence[PodRequest]
+    view: int
+
+
+def want_of(copy: Copy, vc: str, number: int, shape: Shape) -> Want:
+    """A thing that a VC wants, in that of its views which has most cells: the requests of a waiting job, or ours.
+
+    Raises UserError if no view could have it.
+    """
+    state, job = copy.state, copy.requests_of(shape.job)
+    counts = state.topology.view_leaf_counts
+    view = max(_views(state, vc, shape, job), key=lambda one: (counts[one], -one))
+    return Want(shape, job or [_request_of(chain_of_view(state, view), vc, f"wanted/{number}", shape)], view)
+
+
+def _views(state: State, vc: str, shape: Shape, job: Sequence[PodRequest]) -> list[int]:
+    views = views_for(state, vc, shape)
+    if not job:
+        return views
+    spec, topology = job[0].spec, state.topology
+    if spec.pinned_cell_id:
+        return [topology.pinned_views[topology.vc_index[vc], spec.pinned_cell_id]]
+    chains = topology.leaf_type_chains.get(spec.leaf_cell_type, ()) if spec.leaf_cell_type else None
+    own = {view: chain for (_, chain), view in topology.vc_views.items() if view in views}
+    return [view for view in views if chains is None or own[view] in chains] or views
+
+
+def _request_of(chain: Chain, vc: str, name: str, shape: Shape) -> PodRequest:
+    members, within = shape.members, ""
+    if shape.cell_type:
+        level = chain.type_levels[shape.cell_type]
+        per_node = chain.leaf_count(min(level, chain.node_level))
+        members = (MemberSpec(chain.leaf_count(level) // per_node, per_node),)
+        within = shape.cell_type if level not in (1, chain.node_level) else ""
+    spec = PodSpec(
+        virtual_cluster=vc,
+        priority=MIN_GUARANTEED_PRIORITY,
+        leaf_cell_count=members[0].leaf_cell_count,
+        group=GroupSpec(name, members),
+        leaf_cell_type=chain.types[0],
+        within_cell=within,
+    )
+    return PodRequest(name, name, "", spec)
+
+
 class Rehearsal:
     """Pods that leave, come back and are asked for in one copy, which is used up by it.
 
     Kubernetes' rules are asked about each pod that comes, in the state at that moment. `kept_out` says why pods of the
     last thing wanted could not come to their nodes.
     """
+
+    is_forced = False
+    """Do pods come to their nodes whatever the rules say?"""
 
     def __init__(self, copy: Copy) -> None:
         self.scenario, self.state = copy.scenario, copy.state
@@ -191,9 +258,16 @@ class Rehearsal:
     def leave(self, name: str) -> None:
         """All pods of a group are gone."""
         requests = self.running[name].requests
-        if self.facts is not None:
-            self.facts.leave(request.uid for request in requests)
+        self.facts.leave(request.uid for request in requests)
         self.scenario.leave(requests)
+
+    def move(self, infos: Mapping[str, BindInfo | None]) -> None:
+        """Groups leave, and then come to these places; None for one that does not come back. Raises as `come`."""
+        for name in infos:
+            self.leave(name)
+        for name, info in infos.items():
+            if info is not None:
+                self.come(name, info)
 
     def come(self, name: str, info: BindInfo) -> None:
         """All pods of a group run at the places of `info`.
@@ -208,7 +282,8 @@ class Rehearsal:
             if applied.lazily_preempted or applied.cancelled:
                 raise Failed(f"{name} cannot be put at its new place without harm to others", name)
             infos.append(own)
-        node, why = self._let_in([(request, own.node) for request, own in zip(group.requests, infos, strict=True)])
+        nodes_of_pods = [(request, own.node) for request, own in zip(group.requests, infos, strict=True)]
+        node, why = self.facts.come(nodes_of_pods, is_forced=self.is_forced)
         if why:
             nodes = frozenset({self.state.topology.node_index[node]})
             raise Failed(f"node {node} would not take {name}: {why}", name, nodes)
@@ -218,21 +293,17 @@ class Rehearsal:
             raise Failed(f"{name} would not have the guarantee of its virtual cluster at its new place", name)
         self.running[name] = msgspec.structs.replace(group, infos=tuple(infos))
 
-    def _let_in(self, places: Sequence[tuple[PodRequest, str]]) -> tuple[str, str]:
-        """Pods come to nodes; a node with the reason why Kubernetes would not let one come, if there is one."""
-        return ("", "") if self.facts is None else self.facts.come(places)
-
     def ask(self, request: PodRequest, offer: Offer | None = None) -> BindInfo | None:
         """Return where the group of a pod could be without evictions, None if nowhere."""
         decision = self.scenario.ask(Asked(request, offer=offer))
         return decision.bind_info if isinstance(decision, Bind) and not decision.lazily_preempted else None
 
-    def want(self, shape: Shape, requests: Sequence[PodRequest]) -> WantedOutcome:
+    def want(self, want: Want) -> WantedOutcome:
         """Ask for something wanted, and leave it in place; who is preempted for it leaves."""
         places: list[PlannedPod] = []
         preempted: list[str] = []
         self.kept_out = ""
-        for request in requests:
+        for request in want.requests:
             decision = self._decide(request)
             if isinstance(decision, Preempt):
                 uids = {uid for each in decision.victims_by_node.values() for uid in each}
@@ -242,17 +313,16 @@ class Rehearsal:
                 preempted += leaving
                 decision = self._decide(request)
             if not isinstance(decision, Bind):
-                return WantedOutcome(shape=shape.text, is_met=False)
-            self.kept_out = "" if self.facts is None else self.facts.seat(request, decision.bind_info)
+                return WantedOutcome(shape=want.shape.text, is_met=False)
+            self.kept_out = self.facts.seat(request, decision.bind_info)
             if self.kept_out:
-                return WantedOutcome(shape=shape.text, is_met=False)
+                return WantedOutcome(shape=want.shape.text, is_met=False)
             self.scenario.apply(PodAllocated(request, decision.bind_info, decision.lazily_preempted))
             places += places_in(decision.bind_info)
-        return WantedOutcome(shape=shape.text, is_met=True, places=places, preempts=preempted)
+        return WantedOutcome(shape=want.shape.text, is_met=True, places=places, preempts=preempted)
 
     def _decide(self, request: PodRequest) -> Decision:
-        offer = None if self.facts is None else self.facts.offer(request)
-        return self.scenario.ask(Asked(request, offer=offer))
+        return self.scenario.ask(Asked(request, offer=self.facts.offer(request)))
 
 
 def places_in(info: BindInfo) -> list[PlannedPod]:
@@ -282,8 +352,7 @@ class Sketch(Rehearsal):
     Groups come in another order than they will, so Kubernetes' rules count as far as no order matters to them.
     """
 
-    def _let_in(self, places: Sequence[tuple[PodRequest, str]]) -> tuple[str, str]:
-        return ("", "") if self.facts is None else self.facts.come(places, is_forced=True)
+    is_forced = True
 
     def draw(
         self,
@@ -325,8 +394,7 @@ class Sketch(Rehearsal):
         for request in requests:
             pods = sum(member.pod_count for member in request.spec.group.members)
             used = np.broadcast_to(self._before, (pods, len(self._before))).copy()
-            offer = None if self.facts is None else self.facts.offer(request)
-            if offer is not None:
+            if (offer := self.facts.offer(request)) is not None:
                 used &= offer.nodes
             info = self.ask(request, Offer(used, np.zeros_like(used))) if used.any() else None
             info = info or self.ask(request, offer)
@@ -411,34 +479,6 @@ def _bins_by_name(
         left = left[count:]
 
 
-class Requests:
-    """The requests behind the things wanted: those of a waiting job, or ours."""
-
-    def __init__(self, vc: str, chain: Chain, jobs: Mapping[str, Sequence[PodRequest]]) -> None:
-        self._vc, self._chain, self._jobs = vc, chain, jobs
-
-    def __call__(self, number: int, shape: Shape) -> Sequence[PodRequest]:
-        """The requests of one of them; each is the first pod of its group, with which the whole group is placed."""
-        if shape.job:
-            return self._jobs[shape.job]
-        chain, name = self._chain, f"wanted/{number}"
-        members, within = shape.members, ""
-        if shape.cell_type:
-            level = chain.type_levels[shape.cell_type]
-            per_node = chain.leaf_count(min(level, chain.node_level))
-            members = (MemberSpec(chain.leaf_count(level) // per_node, per_node),)
-            within = shape.cell_type if level not in (1, chain.node_level) else ""
-        spec = PodSpec(
-            virtual_cluster=self._vc,
-            priority=MIN_GUARANTEED_PRIORITY,
-            leaf_cell_count=members[0].leaf_cell_count,
-            group=GroupSpec(name, members),
-            leaf_cell_type=chain.types[0],
-            within_cell=within,
-        )
-        return [PodRequest(name, name, "", spec)]
-
-
 def refusals(cluster: ClusterSpec, inputs: Inputs, plan: DefragPlan, movable: Collection[str]) -> list[str]:
     """Return why a plan does not hold any more, move by move; empty if it does. Cost: a copy of the core."""
     copy = copy_of(cluster, inputs)
@@ -453,15 +493,11 @@ def refusals(cluster: ClusterSpec, inputs: Inputs, plan: DefragPlan, movable: Co
             return [f"affinity group {move.group} does not allow to be moved"]
     for step in sorted({move.step for move in plan.moves}):
         try:
-            _make(rehearsal, [move for move in plan.moves if move.step == step])
-        except (Failed, UserError) as error:
+            rehearsal.move({one.group: _new_place(copy, one) for one in plan.moves if one.step == step})
+        except UserError as error:
             return [error.message]
-    jobs = _jobs(inputs)
-    return [
-        reason
-        for number, wanted in enumerate(plan.wanted)
-        if wanted.is_met and (reason := _unmet(rehearsal, plan.vc, number, wanted, jobs))
-    ]
+    met = [(number, one.shape) for number, one in enumerate(plan.wanted) if one.is_met]
+    return [reason for number, text in met if (reason := _unmet(copy, rehearsal, plan.vc, number, text))]
 
 
 def placement_of(places: Collection[PlannedPod], chain: str) -> BindInfo:
@@ -475,40 +511,19 @@ def placement_of(places: Collection[PlannedPod], chain: str) -> BindInfo:
     return BindInfo(members[0][0].node, members[0][0].leaf_cell_indices, chain, members)
 
 
-def _make(rehearsal: Rehearsal, moves: Collection[Move]) -> None:
-    """Make the moves of one step. Raises UserError."""
-    for move in moves:
-        rehearsal.leave(move.group)
-    for move in moves:
-        if move.is_guaranteed:
-            rehearsal.come(move.group, placement_of(move.becomes, rehearsal.running[move.group].entry.chain))
+def _new_place(copy: Copy, move: Move) -> BindInfo | None:
+    """None for an opportunistic group, which finds one by itself. Raises UserError."""
+    return placement_of(move.becomes, copy.running[move.group].entry.chain) if move.is_guaranteed else None
 
 
-def _jobs(inputs: Inputs) -> dict[str, list[PodRequest]]:
-    return {
-        job.name: [PodRequest(f"wanted/{job.name}/{i}", job.name, "", spec_of(one)) for i, one in enumerate(job.specs)]
-        for job in inputs.waiting
-    }
-
-
-def _unmet(
-    rehearsal: Rehearsal, vc: str, number: int, wanted: WantedOutcome, jobs: Mapping[str, list[PodRequest]]
-) -> str:
+def _unmet(copy: Copy, rehearsal: Rehearsal, vc: str, number: int, text: str) -> str:
     """Return why something wanted has no room after the moves, "" if it has."""
     try:
-        shape = Shape(wanted.shape, job=wanted.shape) if wanted.shape in jobs else read_wants((wanted.shape,))[0]
+        shape = Shape(text, job=text) if copy.requests_of(text) else read_wants((text,))[0]
     except UserError:
-        return f"job {wanted.shape} does not wait any more"
-    requests = jobs[shape.job] if shape.job else _requests(rehearsal.state, vc, number, shape)
-    if rehearsal.want(shape, requests).is_met:
+        return f"job {text} does not wait any more"
+    want = want_of(copy, vc, number, shape)
+    if rehearsal.want(want).is_met:
         return ""
-    facts = rehearsal.facts
-    why = rehearsal.kept_out or (
-        "" if facts is None else next(filter(None, (facts.obstacle(one, ()) for one in requests)), "")
-    )
-    return f"there would be no room for {wanted.shape} after the moves" + (f" ({why})" if why else "")
-
-
-def _requests(state: State, vc: str, number: int, shape: Shape) -> list[PodRequest]:
-    view = max(views_for(state, vc, shape), key=lambda one: (state.topology.view_leaf_counts[one], -one))
-    return list(Requests(vc, View(state, view).chain, {})(number, shape))
+    why = rehearsal.kept_out or rehearsal.facts.obstacle(want.requests, ())
+    return f"there would be no room for {text} after the moves" + (f" ({why})" if why else "")

@@ -12,8 +12,6 @@ import msgspec
 
 from hived.cells.state import State
 from hived.cells.topology import NO_CELL
-from hived.scenario import Asked
-from hived.values.decisions import Bind
 from hived.values.errors import UserError
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, BindInfo, ClusterSpec, PodPlacement, PodRequest
 from hived_extender.api.defrag import DefragPlan, Inputs, Move, PlannedPod, WantedOutcome
@@ -24,9 +22,9 @@ from hived_extender.insight.defrag.execution import (
     Copy,
     Failed,
     Rehearsal,
-    Requests,
     Running,
     Sketch,
+    Want,
     copy_of,
     placement_of,
     places_in,
@@ -34,8 +32,9 @@ from hived_extender.insight.defrag.execution import (
     refusals,
     slots_of,
     spec_of,
+    want_of,
 )
-from hived_extender.insight.defrag.model import Allowed, Refused, View, make_puzzle, views_for
+from hived_extender.insight.defrag.model import Allowed, Refused, View, make_puzzle
 from hived_extender.insight.defrag.puzzle import NO_BINS, Puzzle, Shape, Solution, parts_of
 from hived_extender.insight.defrag.search import free_leaves, solve
 from hived_extender.jobs.progress import MAY_MOVE
@@ -73,7 +72,7 @@ CUT_SHORT = Cause(SEARCH, "the search was cut short without a plan: ask for less
 def cause_of(
     state: State,
     vc: str,
-    by_view: Mapping[int, Sequence[Shape]],
+    by_view: Mapping[int, Sequence[Want]],
     allowed: Mapping[str, Allowed],
     everybody: Mapping[str, Allowed],
     solve: Callable[[Puzzle], Solution],
@@ -85,14 +84,17 @@ def cause_of(
     `allowed` are the groups that may be moved, `everybody` all groups. Cost: one more solution of the
     puzzle.
     """
-    views = [(View(state, view), shapes) for view, shapes in by_view.items()]
-    puzzles = [make_puzzle(view, everybody, shapes, barred.refused) for view, shapes in views]
+    views = [View(state, view) for view in by_view]
+    puzzles = [
+        make_puzzle(view, everybody, [one.shape for one in wants], barred.refused)
+        for view, wants in zip(views, by_view.values(), strict=True)
+    ]
     if len(views) == 1:
         least, free = _least_leaves(puzzles[0], met + 1), free_leaves(puzzles[0])
         if free < least:
             return Cause(
                 CELLS,
-                f"{least} GPUs of chain {views[0][0].chain.name} are needed for {met + 1} of those wanted, and "
+                f"{least} GPUs of chain {views[0].chain.name} are needed for {met + 1} of those wanted, and "
                 f"{vc} has {free} healthy ones that no guaranteed group of it uses: moving groups adds none",
             )
     solutions = [solve(puzzle) for puzzle in puzzles]
@@ -277,33 +279,31 @@ def plan(task: Task) -> DefragPlan:
     Which one is best, and when fewer of the wanted things are tried: rule 28.3.
     """
     copy = copy_of(task.cluster, task.inputs)
-    jobs = _jobs(task)
-    met = _met_at_once(copy, task, _by_view(copy.state, task, jobs), jobs)
-    if met == len(task.shapes):
+    wants = [want_of(copy, task.vc, number, shape) for number, shape in enumerate(task.shapes)]
+    met = _met_in_turn(copy, wants)
+    if met == len(wants):
         return _without_moves(task, NOTHING_NEEDED, met)
     allowed = _allowed(task, copy)
-    refused = _wanted_refused(copy, jobs, allowed)
+    refused = _wanted_refused(copy, wants, allowed)
     first: _No | None = None
-    count = len(task.shapes)
+    count = len(wants)
     while count > met:
         tries = MOST_TRIES if first is None else FEW_TRIES
-        fewer = msgspec.structs.replace(task, shapes=task.shapes[:count])
-        found = _plan_for(copy, fewer, jobs, allowed, refused, tries)
+        found = _plan_for(copy, task, wants[:count], allowed, refused, tries)
         if isinstance(found, DefragPlan):
             return _checked(task, _completed(task, msgspec.structs.replace(found, met_before=met)))
         first = first or found
-        if found.is_proven and count == len(task.shapes):
+        if found.is_proven and count == len(wants):
             break
         count = (count + met) // 2
     assert first is not None
     if not first.is_proven:
         return _without_moves(task, NOT_KNOWN, met, first.cause)
-    by_view = _by_view(copy.state, task, jobs)
-    if (unknown := _unknown(task, copy, by_view, jobs, met)) is not None:
+    if (unknown := _unknown(task, copy, wants, met)) is not None:
         return _without_moves(task, NOT_KNOWN, met, unknown)
     everybody = _allowances(task, copy, [name for name in copy.running if name not in copy.refused])
-    barred = Barred(_wanted_refused(copy, jobs, everybody), _obstacle(copy, jobs, everybody))
-    cause = cause_of(copy.state, task.vc, by_view, allowed, everybody, task.solve, met, barred)
+    barred = Barred(_wanted_refused(copy, wants, everybody), _obstacle(copy, wants, everybody))
+    cause = cause_of(copy.state, task.vc, _by_view(wants), allowed, everybody, task.solve, met, barred)
     return _without_moves(task, NOT_KNOWN if cause.name == SEARCH else NOTHING_POSSIBLE, met, cause)
 
 
@@ -315,16 +315,14 @@ class _No(msgspec.Struct, frozen=True):
 
 
 def _plan_for(
-    copy: Copy, task: Task, jobs: Mapping[str, Sequence[PodRequest]], allowed: Mapping[str, Allowed], refused: Refused,
-    tries: int,
-) -> DefragPlan | _No:  # fmt: skip
-    """A plan for as many of the shapes as can have room. A group that the core does not put where the puzzle has room
-    for it stays where it is at the next of up to `tries`. A node that Kubernetes' rules keep a group from, beside
+    copy: Copy, task: Task, wants: Sequence[Want], allowed: Mapping[str, Allowed], refused: Refused, tries: int
+) -> DefragPlan | _No:
+    """A plan for as many of the things wanted as can have room. A group that the core does not put where the puzzle has
+    room for it stays where it is at the next of up to `tries`. A node that Kubernetes' rules keep a group from, beside
     others that come there too, is not tried for it again.
     """
     refusal, staying, number = "", set[str](), 0
     learned: dict[str, frozenset[int]] = {}
-    by_view = _by_view(copy.state, task, jobs)
     for _ in range(tries + MOST_LEARNED):
         if number >= tries or (number >= len(_ATTEMPTS) and len(staying) <= number - len(_ATTEMPTS)):
             break  # no group was to blame: the same again would fail again
@@ -334,8 +332,8 @@ def _plan_for(
             job: {size: nodes | learned.get(job, NO_BINS) for size, nodes in of.items()} for job, of in refused.items()
         }
         try:
-            solved = [_solve(task, copy.state, view, shapes, movable, now, attempt) for view, shapes in by_view.items()]
-            found = _verify(task, copy, solved, jobs, movable, attempt.wanted_first)
+            solved = _solve(task, copy.state, wants, movable, now, attempt)
+            found = _verify(task, copy, solved, movable, wanted_first=attempt.wanted_first)
         except Failed as error:
             refusal = refusal or f"groups could be arranged so, but the scheduler does not confirm it: {error.message}"
             if error.nodes and not error.nodes <= learned.get(error.group, NO_BINS):
@@ -396,44 +394,40 @@ _ATTEMPTS = (
 
 
 class _Solved(msgspec.Struct, frozen=True):
-    """The wanted shapes of one view, and how they get room."""
+    """The things wanted in one view, and how they get room."""
 
     view: View
-    shapes: Sequence[Shape]
+    wants: Sequence[Want]
     puzzle: Puzzle
     solution: Solution
 
 
 def _solve(
-    task: Task, state: State, view: int, shapes: Sequence[Shape], allowed: Mapping[str, Allowed], refused: Refused,
-    attempt: _Attempt,
-) -> _Solved:  # fmt: skip
-    own = View(state, view)
-    puzzle = _limited(make_puzzle(own, allowed, shapes, refused), own, attempt)
-    return _Solved(own, shapes, puzzle, task.solve(puzzle))
+    task: Task, state: State, wants: Sequence[Want], allowed: Mapping[str, Allowed], refused: Refused, attempt: _Attempt
+) -> list[_Solved]:
+    found = []
+    for number, own in _by_view(wants).items():
+        view = View(state, number)
+        puzzle = _limited(make_puzzle(view, allowed, [one.shape for one in own], refused), view, attempt)
+        found.append(_Solved(view, own, puzzle, task.solve(puzzle)))
+    return found
 
 
 def _verify(
-    task: Task, copy: Copy, solved: Sequence[_Solved], jobs: Mapping[str, Sequence[PodRequest]],
-    allowed: Mapping[str, Allowed], wanted_first: bool,
-) -> DefragPlan:  # fmt: skip
+    task: Task, copy: Copy, solved: Sequence[_Solved], allowed: Mapping[str, Allowed], *, wanted_first: bool
+) -> DefragPlan:
     """The plan of these solutions, carried out once in a sketch and once move by move. Raises Failed."""
     sketch, rehearsal = Sketch(copy.again()), Rehearsal(copy.again())
     moves: list[Move] = []
     for one in solved:
-        wanted = _requests(task, one, jobs)
-        met_here = _met(one, wanted)
         refused = {name: each.refused for name, each in allowed.items() if each.refused}
-        infos = sketch.draw(one.view, one.puzzle, one.solution, met_here, refused=refused, wanted_first=wanted_first)
+        infos = sketch.draw(one.view, one.puzzle, one.solution, _met(one), refused=refused, wanted_first=wanted_first)
         moves += _carry_out(rehearsal, one, infos, allowed, moves[-1].step if moves else 0)
-    outcomes = [
-        rehearsal.want(shape, requests)
-        for one in solved
-        for shape, requests in zip(one.shapes, _requests(task, one, jobs), strict=True)
-    ]
+    wants = [want for one in solved for want in one.wants]
+    outcomes = [rehearsal.want(one) for one in wants]
     met, most = sum(sum(one.solution.met) for one in solved), sum(one.solution.bound_met for one in solved)
     if sum(one.is_met for one in outcomes) < met:
-        raise _unmet(rehearsal, solved, outcomes, jobs)
+        raise _unmet(rehearsal, wants, outcomes)
     lost, groups = parts_of(sum(one.solution.cost for one in solved))
     least_lost, least_groups = parts_of(sum(one.solution.bound_cost for one in solved))
     return DefragPlan(
@@ -452,36 +446,26 @@ def _verify(
     )
 
 
-def _unmet(
-    rehearsal: Rehearsal, solved: Sequence[_Solved], outcomes: Sequence[WantedOutcome],
-    jobs: Mapping[str, Sequence[PodRequest]],
-) -> Failed:  # fmt: skip
+def _unmet(rehearsal: Rehearsal, wants: Sequence[Want], outcomes: Sequence[WantedOutcome]) -> Failed:
     """The failure to have room for something wanted; with the nodes that Kubernetes' rules keep a job from by now."""
-    shapes = [shape for one in solved for shape in one.shapes]
-    job = next((shape.job for shape, one in zip(shapes, outcomes, strict=True) if shape.job and not one.is_met), "")
-    message = "the core finds no room for all that should have it"
-    if not job or rehearsal.facts is None:
+    unmet = (want for want, one in zip(wants, outcomes, strict=True) if want.shape.job and not one.is_met)
+    job, message = next(unmet, None), "the core finds no room for all that should have it"
+    if job is None:
         return Failed(message)
-    found = [rehearsal.facts.wanted_refused(request, ()) for request in jobs[job]]
-    nodes = frozenset[int]().union(*(each for one in found for each in one.values()))
-    obstacle = next(filter(None, (rehearsal.facts.obstacle(request, ()) for request in jobs[job])), "")
-    why = rehearsal.kept_out or obstacle
-    return Failed(f"{message}; {why}" if why else message, job, nodes)
+    found = [rehearsal.facts.wanted_refused(request, ()) for request in job.requests]
+    nodes = NO_BINS.union(*(each for one in found for each in one.values()))
+    why = rehearsal.kept_out or rehearsal.facts.obstacle(job.requests, ())
+    return Failed(f"{message}; {why}" if why else message, job.shape.job, nodes)
 
 
-def _requests(task: Task, one: _Solved, jobs: Mapping[str, Sequence[PodRequest]]) -> list[Sequence[PodRequest]]:
-    requests_of = Requests(task.vc, one.view.chain, jobs)
-    return [requests_of(number, shape) for number, shape in enumerate(one.shapes)]
-
-
-def _met(one: _Solved, wanted: Sequence[Sequence[PodRequest]]) -> list[Sequence[PodRequest]]:
+def _met(one: _Solved) -> list[Sequence[PodRequest]]:
     """The requests of those that get room, largest first."""
-    left = dict(zip(dict.fromkeys(one.shapes), one.solution.met, strict=True))
+    left = dict(zip(dict.fromkeys(want.shape for want in one.wants), one.solution.met, strict=True))
     found = []
-    for shape, requests in zip(one.shapes, wanted, strict=True):
-        if left[shape]:
-            left[shape] -= 1
-            found.append(requests)
+    for want in one.wants:
+        if left[want.shape]:
+            left[want.shape] -= 1
+            found.append(want.requests)
     return sorted(found, key=lambda each: -max(request.spec.leaf_cell_count for request in each))
 
 
@@ -501,11 +485,8 @@ def _carry_out(
     for number, step in enumerate(steps_of(one.puzzle, one.solution, places), before + 1):
         names = [name for each in step for name in movers[each].names]
         was = {name: _places(running[name]) for name in names}
+        rehearsal.move({name: infos.get(name) for name in names})
         for name in names:
-            rehearsal.leave(name)
-        for name in names:
-            if name in infos:
-                rehearsal.come(name, infos[name])
             becomes = places_in(infos[name]) if name in infos else []
             moves.append(_move(number, running[name], was[name], becomes, allowed[name].lost))
     return moves
@@ -619,14 +600,9 @@ def _allowances(task: Task, copy: Copy, names: Sequence[str], *, in_doubt: bool 
     for name in names:
         group = copy.running[name]
         refused: tuple[frozenset[int], ...] = ()
-        if copy.facts is not None:
-            by_slot = dict(
-                zip(
-                    slots_of(group),
-                    copy.facts.refused_for_good(group.requests, gone, in_doubt=in_doubt),
-                    strict=True,
-                )
-            )
+        if task.inputs.rules is not None:
+            by_pod = copy.facts.refused_for_good(group.requests, gone, in_doubt=in_doubt)
+            by_slot = dict(zip(slots_of(group), by_pod, strict=True))
             refused = tuple(by_slot.get(slot, NO_BINS) for slot in range(len(_slot_sizes(group))))
         found[name] = Allowed(lost_of(group, task.inputs.at), group.entry.gang, refused)
     return found
@@ -641,34 +617,31 @@ def _slot_sizes(group: Running) -> list[int]:
 
 
 def _wanted_refused(
-    copy: Copy, jobs: Mapping[str, Sequence[PodRequest]], movable: Mapping[str, Allowed]
+    copy: Copy, wants: Sequence[Want], movable: Mapping[str, Allowed]
 ) -> dict[str, dict[int, frozenset[int]]]:
     """By job and size, the nodes that none of its pods may come to, though all that may be moved leave."""
-    if copy.facts is None:
-        return {}
     gone = _uids(copy, movable)
     found: dict[str, dict[int, frozenset[int]]] = {}
-    for job, requests in jobs.items():
-        sizes = found.setdefault(job, {})
-        for request in requests:
+    for want in _jobs(wants):
+        sizes = found.setdefault(want.shape.job, {})
+        for request in want.requests:
             for size, nodes in copy.facts.wanted_refused(request, gone).items():
                 sizes[size] = sizes[size] & nodes if size in sizes else nodes
     return found
 
 
-def _unknown(
-    task: Task, copy: Copy, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]], met: int
-) -> Cause | None:
+def _jobs(wants: Sequence[Want]) -> list[Want]:
+    """The waiting jobs among the things wanted."""
+    return [one for one in wants if one.shape.job]
+
+
+def _unknown(task: Task, copy: Copy, wants: Sequence[Want], met: int) -> Cause | None:
     """The cause if there might be a plan, and only kube-scheduler knows whether groups would find their nodes."""
-    facts = copy.facts
-    if facts is None:
-        return None
     allowed = _allowed(task, copy, in_doubt=False)
-    unknown = [name for name in allowed if any(map(facts.has_unknown, copy.running[name].requests))]
+    unknown = {name: why for name in allowed if (why := copy.facts.unknown_of(copy.running[name].requests))}
     if not unknown:
         return None
-    refused = _wanted_refused(copy, jobs, allowed)
-    solved = [_solve(task, copy.state, view, each, allowed, refused, _ATTEMPTS[0]) for view, each in by_view.items()]
+    solved = _solve(task, copy.state, wants, allowed, _wanted_refused(copy, wants, allowed), _ATTEMPTS[0])
     moved = [name for one in solved for number in one.solution.moved for name in one.puzzle.movers[number].names]
     doubted = [name for name in unknown if name in moved]
     if sum(sum(one.solution.met) for one in solved) <= met or not doubted:
@@ -676,17 +649,14 @@ def _unknown(
     return Cause(
         UNCONFIRMED,
         f"groups could be arranged so, but only kube-scheduler knows whether {', '.join(doubted[:SHOWN_GROUPS])} would "
-        f"find a node elsewhere: {facts.unknown_of(copy.running[doubted[0]].requests)}",
+        f"find a node elsewhere: {unknown[doubted[0]]}",
     )
 
 
-def _obstacle(copy: Copy, jobs: Mapping[str, Sequence[PodRequest]], movable: Mapping[str, Allowed]) -> str:
+def _obstacle(copy: Copy, wants: Sequence[Want], movable: Mapping[str, Allowed]) -> str:
     """A node that cannot take a job whoever is moved, with the reason; "" if there is none."""
-    if copy.facts is None:
-        return ""
-    gone = _uids(copy, movable)
-    found = (copy.facts.obstacle(request, gone) for requests in jobs.values() for request in requests)
-    return next(filter(None, found), "")
+    requests = [request for want in _jobs(wants) for request in want.requests]
+    return copy.facts.obstacle(requests, _uids(copy, movable))
 
 
 def lost_of(group: Running, at: float) -> int:
@@ -698,71 +668,17 @@ def lost_of(group: Running, at: float) -> int:
     return leaves * max(0, int(at - since))
 
 
-def _jobs(task: Task) -> dict[str, list[PodRequest]]:
-    """The requests of waiting jobs that are wanted."""
-    wanted = {shape.job for shape in task.shapes if shape.job}
-    return {
-        job.name: [
-            PodRequest(f"wanted/{job.name}/{i}", job.name, "", spec_of(each)) for i, each in enumerate(job.specs)
-        ]
-        for job in task.inputs.waiting
-        if job.name in wanted
-    }
-
-
-def _by_view(state: State, task: Task, jobs: Mapping[str, Sequence[PodRequest]]) -> dict[int, list[Shape]]:
-    """The wanted shapes of each view. A gang that may be in several goes to the one with most cells."""
-    found: dict[int, list[Shape]] = {}
-    for shape in task.shapes:
-        views = _views(state, task, shape, jobs)
-        best = max(views, key=lambda view: (state.topology.view_leaf_counts[view], -view))
-        found.setdefault(best, []).append(shape)
+def _by_view(wants: Sequence[Want]) -> dict[int, list[Want]]:
+    found: dict[int, list[Want]] = {}
+    for one in wants:
+        found.setdefault(one.view, []).append(one)
     return found
 
 
-def _views(state: State, task: Task, shape: Shape, jobs: Mapping[str, Sequence[PodRequest]]) -> list[int]:
-    views = views_for(state, task.vc, shape)
-    if not shape.job:
-        return views
-    spec = jobs[shape.job][0].spec
-    topology = state.topology
-    if spec.pinned_cell_id:
-        return [topology.pinned_views[topology.vc_index[task.vc], spec.pinned_cell_id]]
-    chains = topology.leaf_type_chains.get(spec.leaf_cell_type, ()) if spec.leaf_cell_type else None
-    own = {view: chain for (_, chain), view in topology.vc_views.items() if view in views}
-    return [view for view in views if chains is None or own[view] in chains] or views
-
-
-def _met_at_once(
-    copy: Copy, task: Task, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]]
-) -> int:
+def _met_in_turn(copy: Copy, wants: Sequence[Want]) -> int:
     """The number of things wanted that have room now, in turn; some opportunistic work may have to leave for them."""
-    if task.inputs.rules is not None and jobs:
-        return _met_in_turn(copy, task, by_view, jobs)
-    bundles = []
-    for view, shapes in by_view.items():
-        requests_of = Requests(task.vc, View(copy.state, view).chain, jobs)
-        bundles += [[Asked(each) for each in requests_of(i, shape)] for i, shape in enumerate(shapes)]
-    found = copy.scenario.plan(bundles)
-    for one in found:
-        if isinstance(one, UserError):
-            raise one
-    if all(isinstance(each, Bind) for one in found if not isinstance(one, UserError) for each in one):
-        return len(found)
-    return _met_in_turn(copy, task, by_view, jobs)
-
-
-def _met_in_turn(
-    copy: Copy, task: Task, by_view: Mapping[int, list[Shape]], jobs: Mapping[str, Sequence[PodRequest]]
-) -> int:
-    """The same, by asking for one after the other in a copy."""
     rehearsal = Rehearsal(copy.again())
-    chains = {view: View(rehearsal.state, view).chain for view in by_view}
-    return sum(
-        rehearsal.want(shape, Requests(task.vc, chains[view], jobs)(i, shape)).is_met
-        for view, shapes in by_view.items()
-        for i, shape in enumerate(shapes)
-    )
+    return sum(rehearsal.want(one).is_met for own in _by_view(wants).values() for one in own)
 
 
 def head(inputs: Inputs, vc: str) -> str | None:

@@ -6,8 +6,7 @@ from hived.scheduler import handle
 from hived.values.events import PodAllocated
 from hived.values.specs import MIN_GUARANTEED_PRIORITY
 from hived_extender.api.defrag import Inputs
-from hived_extender.insight.defrag.execution import Failed, Rehearsal, Requests, copy_of
-from hived_extender.insight.defrag.model import View, views_for
+from hived_extender.insight.defrag.execution import Failed, Rehearsal, copy_of, want_of
 from hived_extender.insight.defrag.planner import Task
 
 MOST_MOVED = 2
@@ -29,21 +28,17 @@ def may_move(inputs: Inputs) -> list[str]:
 
 
 def _have_room(task: Task, moved: tuple[str, ...]) -> bool:
-    rehearsal = Rehearsal(copy_of(task.cluster, task.inputs))
+    copy = copy_of(task.cluster, task.inputs)
+    rehearsal = Rehearsal(copy)
     for name in moved:
         rehearsal.leave(name)
     for number, shape in enumerate(task.shapes):
-        view = max(views_for(rehearsal.state, task.vc, shape), key=lambda view: (_size(rehearsal, view), -view))
-        for request in Requests(task.vc, View(rehearsal.state, view).chain, {})(number, shape):
+        for request in want_of(copy, task.vc, number, shape).requests:
             info = rehearsal.ask(request)
             if info is None:
                 return False
             handle(rehearsal.state, PodAllocated(request, info))
     return all(_comes_back(rehearsal, name) for name in moved)
-
-
-def _size(rehearsal: Rehearsal, view: int) -> int:
-    return int(rehearsal.state.topology.view_leaf_counts[view])
 
 
 def _comes_back(rehearsal: Rehearsal, name: str) -> bool:

@@ -10,8 +10,9 @@ from hived.values.decisions import Applied, Bind, Preempt
 from hived.values.errors import UserError
 from hived.values.events import PodAllocated, PodDeleted, ScheduleRequested
 from hived.values.specs import BindInfo, PodPlacement
-from hived_extender.api.defrag import DefragPlan, Move
-from hived_extender.insight.defrag.execution import Copy, Requests, copy_of
+from hived_config.loader import load_text
+from hived_extender.api.defrag import DefragPlan, Inputs, Move
+from hived_extender.insight.defrag.execution import Copy, copy_of, want_of
 from hived_extender.insight.defrag.planner import PLAN, Task, plan
 from hived_extender.insight.defrag.puzzle import read_wants
 from tests.extender.insight.defrag.random_states import Fragmented, random_state
@@ -55,7 +56,7 @@ def ask_in_turn(found: Fragmented, made: DefragPlan, copy: Copy, *wants: str) ->
     """What the core answers to each thing wanted, each in place before the next; who is preempted leaves."""
     answers = []
     for number, shape in enumerate(read_wants(wants)):
-        (request,) = Requests("a", copy.state.topology.chains[0], {})(number, shape)
+        (request,) = want_of(copy, "a", number, shape).requests
         decision = handle(copy.state, ScheduleRequested(request))
         if isinstance(decision, Preempt):
             uids = {uid for each in decision.victims_by_node.values() for uid in each}
@@ -85,3 +86,22 @@ def test_plans_reach_what_they_promise(seed: int) -> None:
     copy = carry_out(found, made)
     assert ask_in_turn(found, made, copy, want) == [one.is_met for one in made.wanted]
     assert made.outcome != PLAN or made.is_optimal
+
+
+TWO_CHAINS = """\
+physicalCluster:
+  cellTypes:
+    NODE: {childCellType: A100, childCellNumber: 2, isNodeLevel: true}
+    T4-NODE: {childCellType: T4, childCellNumber: 2, isNodeLevel: true}
+  physicalCells:
+  - {cellType: NODE, cellAddress: a0}
+  - {cellType: T4-NODE, cellAddress: t0}
+virtualClusters:
+  a: {virtualCells: [{cellType: NODE, cellNumber: 1}, {cellType: T4-NODE, cellNumber: 1}]}
+"""
+
+
+def test_cells_of_two_chains_can_be_wanted_at_once() -> None:
+    cluster = load_text(TWO_CHAINS, "two.yaml", environ={}).cluster
+    made = plan(Task(cluster, Inputs(at=0.0, configuration=""), "a", read_wants(("1xNODE", "1xT4-NODE"))))
+    assert [one.is_met for one in made.wanted] == [True, True]
