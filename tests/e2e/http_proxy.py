@@ -33,14 +33,15 @@ class Side(Enum):
 class Hold:
     """The first request that matches, or the answer to it, kept back from when it comes until `release` or `drop`.
 
-    `act` is called when it has come. `status` is what the server answered, known when `answered` is set; 0 if it did
-    not.
+    `act` is called when it has come; with `after`, only what comes after that one matches. `status` is what the server
+    answered, known when `answered` is set; 0 if it did not.
     """
 
     side: Side
     method: str
     pattern: re.Pattern[str]
     act: Callable[[], None] | None = None
+    after: "Hold | None" = None
     arrived: threading.Event = field(default_factory=threading.Event)
     answered: threading.Event = field(default_factory=threading.Event)
     status: int = 0
@@ -136,15 +137,19 @@ class HttpProxy(LoopbackServer):
         self._holds: list[Hold] = []
         self._watches: set[asyncio.StreamWriter] = set()
 
-    def hold(self, side: Side, method: str, pattern: str, act: Callable[[], None] | None = None) -> Hold:
-        """Keep back the next request whose path has `pattern` in it, or the answer to it; `act` is called then."""
-        hold = Hold(side, method, re.compile(pattern), act)
+    def hold(
+        self, side: Side, method: str, pattern: str, act: Callable[[], None] | None = None, after: Hold | None = None
+    ) -> Hold:
+        """Keep back the next request whose path has `pattern` in it, or the answer to it; see `Hold`."""
+        hold = Hold(side, method, re.compile(pattern), act, after)
         self._holds.append(hold)
         return hold
 
-    def drop(self, side: Side, method: str, pattern: str, act: Callable[[], None] | None = None) -> Hold:
+    def drop(
+        self, side: Side, method: str, pattern: str, act: Callable[[], None] | None = None, after: Hold | None = None
+    ) -> Hold:
         """Break the connection instead of passing such a request or answer on."""
-        hold = self.hold(side, method, pattern, act)
+        hold = self.hold(side, method, pattern, act, after)
         hold.drop()
         return hold
 
@@ -172,7 +177,8 @@ class HttpProxy(LoopbackServer):
 
     def _take(self, side: Side, head: _Head) -> Hold | None:
         for hold in self._holds:
-            if hold.side is side and hold.method == head.first[0] and hold.pattern.search(head.first[1]):
+            is_awaited = hold.after is None or hold.after.arrived.is_set()
+            if is_awaited and (hold.side, hold.method) == (side, head.first[0]) and hold.pattern.search(head.first[1]):
                 self._holds.remove(hold)
                 return hold
         return None

@@ -25,7 +25,7 @@ from hived_extender.reconfiguration.stores import ConfigMapStore
 from hived_extender.reconfiguration.versions import Stored
 from hived_lab.embedded.cluster import EmbeddedCluster
 from tests.driver import add_any_seed, new_parser, say, seeded
-from tests.e2e.http_proxy import HttpProxy, Side
+from tests.e2e.http_proxy import Hold, HttpProxy, Side
 from tests.expecting import expect_soon
 from tests.extender.machine.small_cluster import FakeKube
 from tests.property.choices import Choices, Seeded
@@ -55,7 +55,7 @@ KILLED = {
     "when the store was read": (Side.ANSWER, "GET", CONFIG_MAP),
     "before the commit reached the API server": (Side.REQUEST, "PUT", CONFIG_MAP),
     "when the commit was answered": (Side.ANSWER, "PUT", CONFIG_MAP),
-    "when the new one is in force": (Side.REQUEST, "POST", r"/events(\?|$)"),
+    "when the new one is in force": (Side.REQUEST, "POST", r"/events(\?|$)"),  # after that commit
 }
 """By when the service is killed, the request or answer that its proxy waits for."""
 
@@ -110,7 +110,7 @@ class KilledService:
         """Push and kill at one of `KILLED`, start again. Raises Broken if neither configuration is wholly in force."""
         for _ in range(PLANS):
             pushing = self._prepare()
-            drop = self.proxy.drop(*KILLED[when], act=self.replica.kill)
+            drop = self._drop(when)
             pushing.start()
             is_met = drop.wait(MET_S)
             pushing.join()
@@ -159,6 +159,13 @@ class KilledService:
             self.kill_at(when)
         finally:
             self._given = ""
+
+    def _drop(self, when: str) -> Hold:
+        commit = None
+        if KILLED[when][1] == "POST":  # other events tell nothing of the commit
+            commit = self.proxy.hold(*KILLED["when the commit was answered"])
+            commit.release()
+        return self.proxy.drop(*KILLED[when], act=self.replica.kill, after=commit)
 
     def _prepare(self) -> threading.Thread:
         """A push that has been planned, to be sent by a thread."""
