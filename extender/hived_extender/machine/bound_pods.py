@@ -186,7 +186,7 @@ class BoundPods:
         self._changed: dict[str, Mapping[str, str]] = {}
         self._unaccounted: dict[str, tuple[str, str]] = {}  # by uid: pods that run where the core cannot have them
         self._names = GroupNames()
-        self._shrunk = ShrunkGroups()
+        self.shrunk = ShrunkGroups()
         self.promises = Promises(pods, gangs)
         self.rewrites = Rewrites(outbox)
         self.kept = ChangedBindings(outbox)
@@ -216,7 +216,7 @@ class BoundPods:
         """Delete a pod from the core and forget it."""
         self._unaccounted.pop(record.uid, None)
         self._names.forget(record.uid)
-        self._shrunk.forget(record.uid)
+        self.shrunk.forget(record.uid)
         self.release(record)
         if record.marks.is_changed:
             record.marks = UNMARKED
@@ -252,21 +252,21 @@ class BoundPods:
     def own_request(self, record: PodRecord, reading: Reading) -> PodRequest:
         """The request of a pod with hived's annotation. Raises UserError if the pod may not have it.
 
-        A waiting pod may ask for part of its affinity group, which has given cells back; see `ShrunkGroups`.
+        A waiting pod may ask for part of its affinity group; see `ShrunkGroups`.
         """
         request, core = self._written_request(record, reading), self._term.core
-        if reading.proof is not None or not self._shrunk:
+        if reading.proof is not None or not self.shrunk:
             return request
         present = None if core is None else core.state.groups.get(request.spec.group.name)
-        return self._shrunk.as_returned(request, present, record.key)
+        return self.shrunk.as_returned(request, present, record.key)
 
     def has_cells(self, record: PodRecord) -> None:
         """Note a placed pod whose cells are part of its author's group."""
-        if self._shrunk and record.request is not None and record.reading is not None:
+        if self.shrunk and record.request is not None and record.reading is not None:
             with suppress(UserError):
                 group = self._written_request(record, record.reading).spec.group
                 if group != record.request.spec.group:
-                    self._shrunk.put(record.uid, group, record.request.spec.leaf_cell_count)
+                    self.shrunk.put(record.uid, group, record.request.spec.leaf_cell_count)
                     record.written_group = group.name
 
     def _written_request(self, record: PodRecord, reading: Reading) -> PodRequest:
@@ -321,8 +321,8 @@ class BoundPods:
         info = ready(reading.place)
         request = self._written_request(record, reading)
         group = request.spec.group.name
-        record.request = self._shrunk.as_placed(request, info, record.key) if reading.is_own else request
-        record.written_group = self._shrunk.written(record.request).spec.group.name
+        record.request = self.shrunk.as_placed(request, info, record.key) if reading.is_own else request
+        record.written_group = self.shrunk.written(record.request).spec.group.name
         quota = None if reading.proof is None else reading.proof.quota
         record.place = replace(record.place, info=info, quota=quota)
         is_bare = reading.is_own and _is_bare(reading, group)
@@ -373,7 +373,7 @@ class BoundPods:
         if record.request is None or record.place.info is None:
             return {}
         gang = str(record.gang or "") if record.is_of_dialect else None
-        request = self._shrunk.written(record.request)
+        request = self.shrunk.written(record.request)
         written = written_name(record.namespace, request.spec.group.name) if gang is None else ""
         written = "" if written == record.key else written
         texts = annotations_anew(request, record.place.info, gang, written) | self._withheld(record)
@@ -394,7 +394,7 @@ class BoundPods:
         """The annotations of a pod being bound to a node, with their proof."""
         texts = self._rounds.annotations(record) | self._withheld(record)
         if record.request is not None and not record.is_of_dialect:
-            request = self._shrunk.written(record.request)
+            request = self.shrunk.written(record.request)
             record.marks = Marks(is_bare=self._names.is_bare(record.namespace, request.spec.group.name))
         record.place = replace(record.place, quota=self.quota_labels(record.uid))
         return texts | self._sign(record, node, texts) if texts else texts
@@ -511,7 +511,7 @@ class BoundPods:
                                    name=f"{group.name}#gone")  # fmt: skip
         spec = dataclasses.replace(group.spec, group=rest, leaf_cell_count=sizes[gone[0]])
         stand_in = PodRequest(f"{rest.name}:0", known[0].name, known[0].namespace, spec)
-        written = {one.uid: self._shrunk.written(pod).spec for one, pod in zip(known, holders.values(), strict=True)}
+        written = {one.uid: self.shrunk.written(pod).spec for one, pod in zip(known, holders.values(), strict=True)}
         core.split(group.name, [requests[first], stand_in], [kept, sorted(gone)])
         core.delete(stand_in)
         left, place = core.state.groups[part.name], {slot: new for new, slot in enumerate(kept)}
@@ -519,7 +519,7 @@ class BoundPods:
         for record, (slot, request) in zip(known, requests.items(), strict=True):
             if slot != first:
                 core.adopt(request, infos[slot], record.progress.times)
-            self._shrunk.put(record.uid, written[record.uid].group, request.spec.leaf_cell_count)
+            self.shrunk.put(record.uid, written[record.uid].group, request.spec.leaf_cell_count)
             record.written_group = written[record.uid].group.name
         self._replaced((one, requests[slot], infos[slot]) for one, slot in zip(known, holders, strict=True))
         return kept

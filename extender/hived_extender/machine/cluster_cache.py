@@ -7,7 +7,7 @@ while another replica leads (`terms.py`). Not thread-safe.
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 
 import numpy as np
@@ -37,7 +37,7 @@ from hived_extender.machine.bound_pods import BoundPods
 from hived_extender.machine.core import Core, Term
 from hived_extender.machine.effects import Outbox
 from hived_extender.machine.gangs.gang import Growth
-from hived_extender.machine.gangs.members import Members, NamedGroups
+from hived_extender.machine.gangs.members import MATES_S, Members, NamedGroups
 from hived_extender.machine.gangs.rounds import Rounds
 from hived_extender.machine.gangs.table import Gangs
 from hived_extender.machine.jobs import Jobs
@@ -48,6 +48,8 @@ from hived_extender.machine.pods import NO_OFFER, PodRecord, PodState, PodTable,
 from hived_extender.machine.retries import Retries
 
 log = logging.getLogger(__name__)
+
+MATES_TIMER = "missing mates"
 
 NODE_VERSIONS = 10_000
 """Nodes that are gone or not healthy of which the last version is remembered; names of autoscaled nodes never end."""
@@ -269,7 +271,8 @@ class ClusterCache:
     def __init__(
         self, interpreter: Interpreter, prover: Prover, outbox: Outbox, announcements: Announcements, retries: Retries
     ) -> None:
-        self._announcements, self._retries, self.interpreter = announcements, retries, interpreter
+        self._announcements, self._retries, self._outbox = announcements, retries, outbox
+        self.interpreter = interpreter
         self.term = Term()
         self.pods = PodTable(self._moved)
         self.plain = PlainPods()
@@ -415,7 +418,24 @@ class ClusterCache:
 
     def group_shrank(self, name: str) -> None:
         """Read the waiting pods of a smaller affinity group again: they ask for the remaining slots, or alone."""
-        for record in self._named.waiting(name):
+        self._read_anew(self._named.waiting(name))
+
+    def mates_are_late(self, _: str, name: str) -> None:
+        """Let an opportunistic affinity group start without the pods that have not come (rule 26.14)."""
+        waiting = self._named.waiting(name)
+        group = next((one.request.spec.group for one in waiting if one.request is not None), None)
+        if self.core is None or group is None or self.core.has_group(name) or not self._named.missing(group):
+            return
+        present = self._named.present(group)
+        starting = [one for one in waiting if one.uid in present]
+        if starting:
+            log.info("group starts in part", extra={"fields": {"group": name, "pods": len(starting)}})
+            self.bound.shrunk.start_without(group, present, starting[0].key)
+            self._read_anew(starting)
+
+    def _read_anew(self, records: Iterable[PodRecord]) -> None:
+        """Read waiting pods again that ask for other cells now, by the pods of their affinity group."""
+        for record in records:
             self.bound.release(record)
             self._named.remove(record.uid)
             if record.reading is not None:
@@ -493,7 +513,10 @@ class ClusterCache:
         is_placed = self.core is None or self.core.has_group(request.spec.group.name)
         if is_placed or request.spec.priority > OPPORTUNISTIC_PRIORITY:
             return ""
-        return self._named.missing(request.spec.group)
+        missing = self._named.missing(request.spec.group)
+        if missing and (key := (MATES_TIMER, request.spec.group.name)) not in self._outbox.timers:
+            self._outbox.wake_in(key, MATES_S)
+        return missing
 
     def slots(self, record: PodRecord, request: PodRequest) -> list[PodRecord]:
         """The pods of the slots of this request; see `Offers.of` and `NamedGroups.slots`.
@@ -597,11 +620,17 @@ class ClusterCache:
             return
         record.request = record.request or request
         self._named.put(record, request.spec.group)
-        if self.core is not None:
-            self._retries.appeared(record.uid)
-            if request.spec.priority == OPPORTUNISTIC_PRIORITY:
-                for uid in self._named.waiting_for(record.uid, request.spec.group):
-                    self._retries.appeared(uid)
+        if self.core is None:
+            return
+        self._retries.appeared(record.uid)
+        if request.spec.priority == OPPORTUNISTIC_PRIORITY:
+            name = request.spec.group.name
+            if (key := (MATES_TIMER, name)) in self._outbox.timers:
+                self._outbox.wake_in(key, MATES_S)
+            early = (self.pods.get(uid) for uid in self.bound.shrunk.wait_for(record.uid, name))
+            self._read_anew([one for one in early if one is not None])
+            for uid in self._named.waiting_for(record.uid, request.spec.group):
+                self._retries.appeared(uid)
 
     def explained(self, record: PodRecord, reason: str) -> str:
         """Add to a reason to wait the part of the VC's guarantee that lost devices take."""

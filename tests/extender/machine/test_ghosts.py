@@ -6,7 +6,10 @@ import pytest
 
 from tests.extender.machine.small_cluster import Json, SmallCluster, spec_text
 
-GHOSTS = "affinity group ns:g is opportunistic and has 1 of its 4 pods: it waits for the others"
+GHOSTS = (
+    "affinity group ns:g is opportunistic and has 1 of its 4 pods: it waits for the others, 2 minutes after the newest "
+    "one at most"
+)
 
 
 def member(pods: int = 4, priority: int = -1, group: str = "g") -> str:
@@ -102,3 +105,86 @@ def test_a_guaranteed_group_takes_cells_of_its_own_virtual_cluster_with_its_firs
 def test_a_group_of_one_pod_waits_for_nobody() -> None:
     cluster = SmallCluster()
     assert cluster.filter(cluster.create("g-0", member(1)))["NodeNames"]
+
+
+# ---- mates that do not come
+
+
+def test_after_two_minutes_the_pods_that_exist_start_together() -> None:
+    cluster = SmallCluster()
+    pods = [cluster.create(f"g-{number}", member(3)) for number in range(2)]
+    assert "has 2 of its 3 pods" in waits(cluster.filter(pods[0]))
+    cluster.pass_time(119)
+    assert "has 2 of its 3 pods" in waits(cluster.filter(pods[1]))
+    cluster.pass_time(2)
+    assert len({cluster.filter(pod)["NodeNames"][0] for pod in pods}) == 2
+    (group,) = cluster.groups().values()
+    assert len(group["physicalPlacement"]) == 2  # and no cells for a ghost
+
+
+def test_they_wait_for_room_for_all_of_them() -> None:
+    cluster = SmallCluster()
+    placed = [cluster.place(f"other-{number}", spec_text("b", priority=-1, leaf_cells=4)) for number in range(3)]
+    pods = [cluster.create(f"g-{number}", member(3)) for number in range(2)]
+    assert "has 2 of its 3 pods" in waits(cluster.filter(pods[0]))
+    cluster.pass_time(121)
+    assert "of its 3 pods" not in waits(cluster.filter(pods[0]))
+    assert "FailedNodes" in cluster.filter(pods[1])
+    cluster.delete(placed[0][0])
+    assert len({cluster.filter(pod)["NodeNames"][0] for pod in pods}) == 2
+
+
+def test_each_new_pod_begins_the_two_minutes_anew() -> None:
+    cluster = SmallCluster()
+    first = cluster.create("g-0", member())
+    assert GHOSTS in waits(cluster.filter(first))
+    cluster.pass_time(100)
+    second = cluster.create("g-1", member())
+    cluster.pass_time(100)
+    assert "has 2 of its 4 pods" in waits(cluster.filter(second))
+    cluster.pass_time(21)
+    assert cluster.filter(first)["NodeNames"] != cluster.filter(second)["NodeNames"]
+
+
+def test_a_pod_that_comes_before_the_start_in_part_is_waited_for_with_the_others() -> None:
+    cluster = SmallCluster()
+    for number in range(4):
+        cluster.place(f"other-{number}", spec_text("b", priority=-1, leaf_cells=4))
+    pods = [cluster.create("g-0", member(3))]
+    waits(cluster.filter(pods[0]))
+    cluster.pass_time(121)
+    assert "of its 3 pods" not in waits(cluster.filter(pods[0]))
+    pods.append(cluster.create("g-1", member(3)))
+    assert "has 2 of its 3 pods" in waits(cluster.filter(pods[0]))
+
+
+def test_a_pod_that_comes_after_the_start_in_part_starts_by_itself() -> None:
+    cluster = SmallCluster()
+    pods = [cluster.create(f"g-{number}", member(3)) for number in range(2)]
+    waits(cluster.filter(pods[0]))
+    cluster.pass_time(121)
+    for pod in pods:
+        cluster.bind(pod, cluster.filter(pod)["NodeNames"][0])
+        cluster.see(pod)
+    late = cluster.create("g-2", member(3))
+    cluster.bind(late, cluster.filter(late)["NodeNames"][0])
+    cluster.see(late)
+    assert len(cluster.groups()) == 2
+    before = cluster.snapshot()
+    cluster.lead()
+    assert cluster.snapshot() == before
+
+
+def test_the_rest_of_a_gang_whose_first_pods_ended_under_another_leader_starts() -> None:
+    cluster = SmallCluster()
+    pods = [cluster.create(f"g-{number}", member(3)) for number in range(3)]
+    cluster.bind(pods[2], cluster.filter(pods[2])["NodeNames"][0])
+    cluster.see(pods[2])
+    cluster.service.follow("another leads")
+    pods[2]["status"]["phase"] = "Succeeded"
+    cluster.see(pods[2])
+    cluster.delete(pods[2])
+    cluster.lead()
+    assert "has 2 of its 3 pods" in waits(cluster.filter(pods[0]))
+    cluster.pass_time(121)
+    assert len({cluster.filter(pod)["NodeNames"][0] for pod in pods[:2]}) == 2

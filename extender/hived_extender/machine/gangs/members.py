@@ -132,6 +132,11 @@ def _digest(pod: Pod) -> int:
     return hash((str(spec.affinity), owner, words, kueue.TOPOLOGY_GATE in pod.gates))
 
 
+MATES_S = 120.0
+"""The time after its newest pod for which an opportunistic group waits for missing ones."""
+
+_PATIENCE = f"{MATES_S / 60:.0f} minutes after the newest one at most"
+
 MOST_SLOTS = 4096
 """A group of more pods is asked about as if all were like the first."""
 
@@ -159,26 +164,31 @@ class NamedGroups:
                 del self._pods[name]
 
     def missing(self, group: GroupSpec) -> str:
-        """The reason why an opportunistic group without cells waits for unborn pods (rule 26.14), "" if all exist.
-
-        Pods of another size than a slot, or with scheduling gates, do not count.
-        """
+        """The reason why an opportunistic group without cells waits for unborn pods (rule 26.14), "" if all exist."""
         wanted = _count(group)
         if wanted == 1:
             return ""
-        sizes = Counter(
-            one.request.spec.leaf_cell_count
-            for one in self._pods.get(group.name, {}).values()
-            if one.request is not None and _waits_for(one, group)
-        )
-        slots = Counter[int]()
-        for member in group.members:
-            slots[member.leaf_cell_count] += member.pod_count
-        there = (slots & sizes).total()
+        there = len(self.present(group))
         if there >= wanted:
             return ""
         has = f"has {there} of its {wanted} pods"
-        return f"affinity group {group.name} is opportunistic and {has}: it waits for the others"
+        return f"affinity group {group.name} is opportunistic and {has}: it waits for the others, {_PATIENCE}"
+
+    def present(self, group: GroupSpec) -> dict[str, int]:
+        """The leaf cells of the waiting pods that would get a slot, by uid. Cost O(pods of the group).
+
+        Pods of another size than a free slot, or with scheduling gates, do not count.
+        """
+        free = Counter[int]()
+        for member in group.members:
+            free[member.leaf_cell_count] += member.pod_count
+        found: dict[str, int] = {}
+        for one in self._pods.get(group.name, {}).values():
+            size = one.request.spec.leaf_cell_count if one.request is not None else 0
+            if free[size] and _waits_for(one, group):
+                free[size] -= 1
+                found[one.uid] = size
+        return found
 
     def waiting_for(self, uid: str, group: GroupSpec) -> list[str]:
         """The uids of pods that waited for this one, the last of its group."""

@@ -1,10 +1,11 @@
-"""Affinity groups that have given back cells of missing pods: their former pods, and returning ones.
+"""Affinity groups without their missing pods: they gave back these cells, or started without them.
 
 The core's group then has fewer slots, or is a group of the last pod alone. Pods keep their author's text; only the bind
-info has the remaining slots. Rule 26.15 says which cells a later pod gets.
+info has the remaining slots. Rule 26.14 says when a group starts so, 26.15 which cells a later pod gets.
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 from hived.cells.state import Group
@@ -18,9 +19,22 @@ class ShrunkGroups:
     def __init__(self) -> None:
         self._written: dict[str, GroupSpec] = {}
         self._pods: dict[str, dict[str, int]] = {}  # leaf cells by group and uid
+        self._early: dict[str, dict[str, GroupSpec]] = {}  # of waiting pods, by written group and uid
 
     def __bool__(self) -> bool:
-        return bool(self._pods)
+        return bool(self._pods or self._early)
+
+    def start_without(self, group: GroupSpec, sizes: Mapping[str, int], alone: str) -> None:
+        """Let waiting pods start without the others of their group; leaf cells by uid, see `part_of` for `alone`."""
+        part = part_of(group, Counter(sizes.values()), alone)
+        self._early[group.name] = dict.fromkeys(sizes, part)
+
+    def wait_for(self, uid: str, name: str) -> list[str]:
+        """Let a group wait for its others again as a new pod has come; the uids of its pods that would not have."""
+        early = self._early.get(name, {})
+        if not early or uid in early or name in self._pods:
+            return []
+        return list(self._early.pop(name))
 
     def put(self, uid: str, written: GroupSpec, size: int) -> None:
         """Add a pod of this size that has cells in a part of its author's group."""
@@ -30,6 +44,10 @@ class ShrunkGroups:
 
     def forget(self, uid: str) -> None:
         """Remove a pod without cells."""
+        for name in [name for name, early in self._early.items() if uid in early]:
+            del self._early[name][uid]
+            if not self._early[name]:
+                del self._early[name]
         written = self._written.pop(uid, None)
         if written is not None:
             del self._pods[written.name][uid]
@@ -55,14 +73,14 @@ class ShrunkGroups:
         return _in_group(request, part_of(group, slots, alone))
 
     def as_returned(self, request: PodRequest, present: Group | None, alone: str) -> PodRequest:
-        """The request of a waiting pod whose group, `present` or not, has given cells back.
+        """The request of a waiting pod whose group, `present` or not, has given cells back or starts without others.
 
-        Unchanged if the group has not. Raises UserError if the group has all its pods of this size.
+        Unchanged if it does not. Raises UserError if the group has all its pods of this size.
         """
         group, size = request.spec.group, request.spec.leaf_cell_count
         pods = {uid: each for uid, each in self._pods.get(group.name, {}).items() if uid != request.uid}
         if not pods or self._written[next(iter(pods))] != group:
-            return request
+            return _in_group(request, self._early.get(group.name, {}).get(request.uid, group))
         if present is not None and _has_free_slot(present, size):
             return _in_group(request, present.spec.group)
         wanted = sum(member.pod_count for member in group.members if member.leaf_cell_count == size)
