@@ -46,8 +46,6 @@ from hived.values.specs import (
     PodSpec,
     WorkTimes,
 )
-from hived_extender.jobs.annotations import BIND_INFO
-from hived_extender.jobs.bind_info import bind_annotations
 from hived_extender.kube.clocks import timestamp
 from hived_extender.machine.devices.table import NodeDevices, Selector
 from hived_extender.machine.recording.record import Draft, Operations, Recorder
@@ -135,9 +133,7 @@ class Core:
 
     def set_node(self, name: str, is_healthy: bool) -> None:
         """Mark a configured node healthy or bad."""
-        if self._recorder is not None:
-            self._recorder.node_changed(name, is_healthy)
-        self._apply(NodeHealthChanged(name, is_healthy))
+        self._tell(NodeHealthChanged(name, is_healthy))
         self._on_room()  # also if it is bad: whoever reserved cells there has to look for others
 
     def set_lost(self, node: str, leaf_type: str, count: int, known: Sequence[int] = ()) -> None:
@@ -146,31 +142,21 @@ class Core:
         `known` are device indices of some of them. Call it after the node's pods are told, and again when they change:
         leaf cells in use are chosen last.
         """
-        if self._recorder is not None:
-            self._recorder.leaves_lost(node, leaf_type, count, known)
-        self._apply(LeavesLost(node, leaf_type, count, tuple(known)))
+        self._tell(LeavesLost(node, leaf_type, count, tuple(known)))
         self._on_room()
 
     def adopt(self, request: PodRequest, info: BindInfo, times: WorkTimes = NO_TIMES) -> None:
         """Replay a pod at the place in its annotations. Raises UserError if that is impossible."""
-        if self._recorder is not None:
-            self._recorder.bound(request, info.node, bind_annotations(info)[BIND_INFO], times)
-        self._apply(PodAllocated(request, info, times=times))
+        self._tell(PodAllocated(request, info, times=times))
 
     def progress(self, request: PodRequest, times: WorkTimes) -> None:
         """Take the start or a checkpoint of a pod with cells. It only changes the choice of victims."""
-        if self._recorder is not None:
-            self._recorder.progressed(request.uid, times)
         self.last_event = PodProgressed(request, times)
-        self.version += 1
-        handle(self.state, self.last_event)
+        self._tell_quietly(self.last_event)
 
     def regroup(self, gang: Gang) -> None:
         """Link groups that go on together. It only changes the choice of victims."""
-        if self._recorder is not None:
-            self._recorder.regrouped(gang)
-        self.version += 1
-        handle(self.state, GangChanged(gang))
+        self._tell_quietly(GangChanged(gang))
 
     def reserve(self, pods: Sequence[PodRequest], info: BindInfo, *, may_be_free: bool = False) -> None:
         """Reserve the cells of `info` for the group of these pods, as in an earlier term or newly.
@@ -178,16 +164,11 @@ class Core:
         With `may_be_free` the cells need no users. Call it after the users are told. Raises UserError, and changes
         nothing, if the cells cannot be reserved so.
         """
-        if self._recorder is not None:
-            node, text = info.node, bind_annotations(info)[BIND_INFO]
-            self._recorder.reserved(pods, node, text, may_be_free=may_be_free)
-        self._apply(GroupReserved(tuple(pods), info, may_be_free))
+        self._tell(GroupReserved(tuple(pods), info, may_be_free))
 
     def delete(self, request: PodRequest, *, was_bound: bool = True) -> None:
         """Delete a pod. The record says whether one with a place `was_bound` to it."""
-        if self._recorder is not None:
-            self._recorder.deleted(request.uid, self.now_s, was_bound=was_bound)
-        self._apply(PodDeleted(request))
+        self._tell(PodDeleted(request), was_bound=was_bound)
         self._on_room()
         if request.spec.group.name not in self.state.groups:
             self.lazy_times.pop(request.spec.group.name, None)
@@ -205,15 +186,15 @@ class Core:
 
         With `commit`, a bind is carried out at once.
         """
-        is_bind = False
+        is_bind, event = False, ScheduleRequested(request, phase, offer=offer, now_s=self.now_s, own=own)
         if request.spec.priority > OPPORTUNISTIC_PRIORITY:
             self.before_victims()
         try:
-            decision = self._apply(ScheduleRequested(request, phase, offer=offer, now_s=self.now_s, own=own))
+            decision = self._apply(event)
             is_bind = isinstance(decision, Bind)
         finally:
             if self._recorder is not None:
-                self._recorder.scheduled(request, phase, offer, self.node_names, commit and is_bind, self.now_s, own)
+                self._recorder.asked(event, self.node_names, commit=commit and is_bind)
         if isinstance(decision, Applied):
             raise InvariantError(f"the core answered a request with {decision}")
         if isinstance(decision, Bind) and commit:
@@ -243,17 +224,16 @@ class Core:
 
     def split(self, group: str, pods: Sequence[PodRequest], slots: Sequence[Sequence[int]] = ()) -> None:
         """Split the pods of an allocated group into own groups: `pods[i]` gets slot i, or `slots[i]`."""
-        if self._recorder is not None:
-            self._recorder.split(group, pods, slots)
-        self._apply(GroupSplit(group, tuple(pods), tuple(map(tuple, slots))))
+        self._tell(GroupSplit(group, tuple(pods), tuple(map(tuple, slots))))
 
     def upgrade(self, pods: Sequence[PodRequest], own: IntArray) -> bool:
         """Give groups on borrowed cells these virtual cells, where they are; `pods` are all of theirs.
 
         False, and nothing changes, if the hardware cannot be behind them, or a pod has its place already.
         """
+        upgraded = GroupsUpgraded(tuple(pods), own)
         try:
-            self._apply(GroupsUpgraded(tuple(pods), own))
+            self._apply(upgraded)
         except UserError as error:
             log.debug("not upgraded", extra={"fields": {"reason": error.message}})
             return False
@@ -261,8 +241,7 @@ class Core:
             self.lazy_times.pop(name, None)
             self._lazy_preemptors.pop(name, None)
         if self._recorder is not None:
-            infos = [bind_annotations(self.info_of(pod))[BIND_INFO] for pod in pods]
-            self._recorder.upgraded(pods, infos, own.tolist())
+            self._recorder.told(upgraded, infos=map(self.info_of, pods))
         return True
 
     def is_lent(self, group: str) -> bool:
@@ -411,6 +390,19 @@ class Core:
         """True if cells are reserved for the pod's group, healthy or not."""
         group = self.state.groups.get(request.spec.group.name)
         return group is not None and group.state is GroupState.PREEMPTING
+
+    def _tell(self, fact: Event, *, was_bound: bool = True) -> None:
+        """Write a fact down, and apply it."""
+        if self._recorder is not None:
+            self._recorder.told(fact, self.now_s, was_bound=was_bound)
+        self._apply(fact)
+
+    def _tell_quietly(self, fact: Event) -> None:
+        """The same for a fact that changes nothing but the choice of victims."""
+        if self._recorder is not None:
+            self._recorder.told(fact)
+        self.version += 1
+        handle(self.state, fact)
 
     def _apply(self, event: Event) -> Decision:
         self.last_event = event

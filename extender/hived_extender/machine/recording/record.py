@@ -19,18 +19,29 @@ as a scenario.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from hived.values.errors import UserError
-from hived.values.events import Offer, Phase
-from hived.values.specs import NO_TIMES, Gang, PodRequest, WorkTimes
-from hived_extender.jobs.annotations import spec_fields
+from hived.values.events import (
+    Event,
+    GangChanged,
+    GroupReserved,
+    GroupSplit,
+    GroupsUpgraded,
+    LeavesLost,
+    NodeHealthChanged,
+    PodAllocated,
+    PodDeleted,
+    PodProgressed,
+    ScheduleRequested,
+)
+from hived.values.specs import NO_TIMES, BindInfo, PodRequest
+from hived_extender.jobs.annotations import BIND_INFO, spec_fields
+from hived_extender.jobs.bind_info import bind_annotations
 from hived_extender.machine.recording import operations as ops
 from hived_extender.machine.recording.operations import Operation
 from hived_extender.machine.recording.recorded_offer import to_text
@@ -56,80 +67,64 @@ class Operations:
         """The core starts anew from an empty state, as it does whenever a replica begins to lead."""
         self._write(ops.New(config=self._config))
 
-    def node_changed(self, node: str, is_healthy: bool) -> None:
-        """A configured node turned healthy or bad."""
-        self._write(ops.UpdateNode(node=node, old=not is_healthy, new=is_healthy))
-
-    def leaves_lost(self, node: str, leaf_type: str, count: int, known: Sequence[int]) -> None:
-        """So many leaf cells of a node are lost from now on, the `known` device indices among them."""
-        self._write(ops.LoseLeaves(node=node, leaf_type=leaf_type, count=count, known=[*known]))
-
-    def scheduled(
-        self,
-        pod: PodRequest,
-        phase: Phase,
-        offer: Offer | None,
-        node_names: Sequence[str],
-        commit: bool,
-        now_s: float | None = None,
-        own: npt.NDArray[np.int32] | None = None,
-    ) -> None:
-        """A pod was to be placed on nodes of `offer`, None for any; `commit` says that a bind was carried out.
-
-        `own` are the virtual leaf cells that its group is to have if they are free.
-        """
+    def asked(self, event: ScheduleRequested, node_names: Sequence[str], *, commit: bool) -> None:
+        """A pod was to be placed; `commit` says that a bind was carried out, `node_names` are those of its offer."""
+        pod, offer, now_s, own = event.pod, event.offer, event.now_s, event.own
         text = msgspec.UNSET if offer is None else to_text(offer, node_names)
         self._write(
             ops.Schedule(
-                pod=pod.uid, spec=_spec(pod), phase=phase.value, suggested="all", commit=commit, offer=text,
+                pod=pod.uid, spec=_spec(pod), phase=event.phase.value, suggested="all", commit=commit, offer=text,
                 now=msgspec.UNSET if now_s is None else now_s, own=msgspec.UNSET if own is None else own.tolist(),
                 job=self._job(pod),
             )
         )  # fmt: skip
 
-    def progressed(self, uid: str, times: WorkTimes) -> None:
-        """A pod has started, or has saved its work."""
-        self._write(ops.Progress(pod=uid, started=times.started_s, saved=times.saved_s))
+    def told(
+        self, fact: Event, now_s: float | None = None, *, was_bound: bool = True, infos: Iterable[BindInfo] = ()
+    ) -> None:
+        """A fact reaches the core.
 
-    def bound(self, pod: PodRequest, node: str, bind_info: str, times: WorkTimes = NO_TIMES) -> None:
-        """A pod was found bound; `bind_info` is its annotation."""
-        self._write(ops.AddBound(pod=pod.uid, node=node, spec=_spec(pod), bind_info=bind_info, job=self._job(pod)))
-        if times != NO_TIMES:
-            self.progressed(pod.uid, times)
-
-    def split(self, group: str, pods: Sequence[PodRequest], slots: Sequence[Sequence[int]] = ()) -> None:
-        """The pods of an allocated group go on as other groups: one for each slot, or with these slots."""
-        named = [ops.SplitPod(pod.uid, _spec(pod), self._job(pod)) for pod in pods]
-        self._write(ops.Split(group=group, pods=named, slots=[[*own] for own in slots] if slots else msgspec.UNSET))
-
-    def upgraded(self, pods: Sequence[PodRequest], infos: Sequence[str], own: Sequence[int]) -> None:
-        """Groups on lent cells have these virtual leaf cells now; `infos` are the bind info annotations of the pods."""
-        named = [ops.BoundPod(pod.uid, _spec(pod), info) for pod, info in zip(pods, infos, strict=True)]
-        self._write(ops.Upgrade(pods=named, own=[*own]))
-
-    def regrouped(self, gang: Gang) -> None:
-        """Allocated groups go on together from now on; a gang without groups is none any more."""
-        limits = [ops.Limit([*limit.groups], limit.spare) for limit in gang.limits]
-        self._write(ops.Gang(name=gang.name, groups=[*gang.groups], limits=limits))
-
-    def reserved(self, pods: Sequence[PodRequest], node: str, bind_info: str, *, may_be_free: bool = False) -> None:
-        """A group has reserved cells other than by a search; `bind_info` is the one for its first pod.
-
-        `may_be_free` is as in `GroupReserved`.
+        A pod is gone at `now_s`, in seconds since 1970, or it waits again as it `was_bound` to no node. Of pods that
+        are bound, groups are upgraded to the places `infos`.
         """
-        waiting = [ops.NamedPod(pod.uid, _spec(pod)) for pod in pods]
-        flag = True if may_be_free else msgspec.UNSET
-        self._write(ops.Reserve(pods=waiting, node=node, bind_info=bind_info, may_be_free=flag))
-
-    def deleted(self, uid: str, now_s: float | None = None, *, was_bound: bool = True) -> None:
-        """A pod is gone, or it waits again as it `was_bound` to no node; `now_s` is in seconds since 1970."""
-        now = msgspec.UNSET if now_s is None else now_s
-        self._write(ops.Delete(pod=uid, now=now, bound=msgspec.UNSET if was_bound else False))
+        match fact:
+            case NodeHealthChanged(node, is_healthy):
+                self._write(ops.UpdateNode(node=node, old=not is_healthy, new=is_healthy))
+            case LeavesLost(node, leaf_type, count, known):
+                self._write(ops.LoseLeaves(node=node, leaf_type=leaf_type, count=count, known=[*known]))
+            case PodAllocated(pod, info, _, times):
+                place = {"node": info.node, "bind_info": _text(info)}
+                self._write(ops.AddBound(pod=pod.uid, spec=_spec(pod), job=self._job(pod), **place))
+                if times is not None and times != NO_TIMES:
+                    self.told(PodProgressed(pod, times))
+            case PodProgressed(pod, times):
+                self._write(ops.Progress(pod=pod.uid, started=times.started_s, saved=times.saved_s))
+            case GroupSplit(group, pods, slots):
+                split = [ops.SplitPod(pod.uid, _spec(pod), self._job(pod)) for pod in pods]
+                own_slots = [[*own] for own in slots] if slots else msgspec.UNSET
+                self._write(ops.Split(group=group, pods=split, slots=own_slots))
+            case GroupsUpgraded(pods, own):
+                bound = [ops.BoundPod(pod.uid, _spec(pod), _text(info)) for pod, info in zip(pods, infos, strict=True)]
+                self._write(ops.Upgrade(pods=bound, own=own.tolist()))
+            case GangChanged(gang):
+                limits = [ops.Limit([*limit.groups], limit.spare) for limit in gang.limits]
+                self._write(ops.Gang(name=gang.name, groups=[*gang.groups], limits=limits))
+            case GroupReserved(pods, info, may_be_free):
+                waiting = [ops.NamedPod(pod.uid, _spec(pod)) for pod in pods]
+                flag = True if may_be_free else msgspec.UNSET
+                self._write(ops.Reserve(pods=waiting, node=info.node, bind_info=_text(info), may_be_free=flag))
+            case PodDeleted(pod):
+                now = msgspec.UNSET if now_s is None else now_s
+                self._write(ops.Delete(pod=pod.uid, now=now, bound=msgspec.UNSET if was_bound else False))
 
     def _job(self, pod: PodRequest) -> str | msgspec.UnsetType:
         """The job of a pod; nothing where its affinity group is the job."""
         name = self.job_of(pod.uid)
         return name if name and name != pod.spec.group.name else msgspec.UNSET
+
+
+def _text(info: BindInfo) -> str:
+    return bind_annotations(info)[BIND_INFO]
 
 
 def _spec(pod: PodRequest) -> msgspec.Raw:

@@ -226,17 +226,17 @@ def test_a_split_is_repeated_by_a_replay(tmp_path: Path) -> None:
     recorder.began()
     for name in core.node_names:
         core.handle(NodeHealthChanged(name, True))
-        recorder.node_changed(name, True)
+        recorder.told(NodeHealthChanged(name, True))
     group = {"name": "gang", "members": [{"podNumber": 2, "leafCellNumber": 1}]}
     spec = {"virtualCluster": "a", "leafCellNumber": 1}
     whole = pod_request("whole", "whole", "ns", {SCHEDULING_SPEC: json.dumps(spec | {"affinityGroup": group})})
     decision = core.handle(ScheduleRequested(whole))
     assert isinstance(decision, Bind)
     core.handle(PodAllocated(whole, decision.bind_info))
-    recorder.scheduled(whole, Phase.FILTERING, None, core.node_names, commit=True)
+    recorder.asked(ScheduleRequested(whole), core.node_names, commit=True)
     parts = tuple(pod_request(uid, uid, "ns", {SCHEDULING_SPEC: json.dumps(spec)}) for uid in ("p", "q"))
     core.handle(GroupSplit("gang", parts))
-    recorder.split("gang", parts)
+    recorder.told(GroupSplit("gang", parts))
     recorder.close()
     _, state = replay(tmp_path)
     assert sorted(state[2]) == ["ns/p", "ns/q"]
@@ -316,10 +316,10 @@ def test_a_record_keeps_what_a_pod_asks_for(tmp_path: Path, wish: dict[str, Any]
     core = CoreScheduler(load_cluster(tmp_path / "cluster.yaml"))
     recorder.began()
     for name in core.node_names:
-        recorder.node_changed(name, True)
+        recorder.told(NodeHealthChanged(name, True))
     asked = pod_request("p", "p", "ns", {SCHEDULING_SPEC: json.dumps({"virtualCluster": "a", "leafCellNumber": 1})})
     asked = replace(asked, spec=replace(asked.spec, **wish))
-    recorder.scheduled(asked, Phase.FILTERING, None, core.node_names, commit=True)
+    recorder.asked(ScheduleRequested(asked), core.node_names, commit=True)
     recorder.close()
     scenario = tmp_path / "joined.jsonl"
     scenario.write_bytes(b"".join(part.read_bytes() for part in parts_of(tmp_path)))
