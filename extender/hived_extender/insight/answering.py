@@ -423,13 +423,17 @@ class Answering:
             coming.set_exception(error)
 
     def find(self, name: str) -> tuple[View, ListedJob]:
-        """A job, and the view that it is in: a new one if an older one does not have it, or has it as preempted: it may
-        wait again. Raises UserError (404).
+        """A job, and the view that it is in: a newer one if an older one does not have it, or has it as preempted.
+
+        If one of its name has ended, that view is begun now, as the job may have been made anew. Raises UserError (404).
         """
         view = self.view()
         found = view.named.get(name)
         if found is None or found.job.state == "Preempted":
-            view = self._views.get("view", self._in_turn(self._look), needs_newer=True)
+            if found is None and self.ended_job(name) is None:
+                view = self._views.get("view", self._in_turn(self._look), needs_newer=True)
+            else:
+                view = self.view(is_new=True)
             found = view.named.get(name)
         if found is None and self._objects is not None:
             others = [seen for seen in self._objects.called(name) if not seen.is_ours and not seen.job.state.is_over]

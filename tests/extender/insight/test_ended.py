@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from hived.values.errors import UserError
 from hived_extender.api.waiting import Ended, Job
 from hived_extender.insight import ended as ledger
 from hived_extender.insight.answering import Answering
@@ -220,6 +221,16 @@ def test_a_later_job_of_the_same_name_has_a_row_of_its_own(watched: Watched) -> 
     pod, _ = watched.cluster.place("p", spec_text(), uid="again")
     watched.end(pod)
     assert [job.state for job in watched_jobs(watched)] == ["Completed", "Failed"]
+
+
+def test_a_job_made_anew_is_told_of_at_once_and_not_the_end_of_the_earlier_one(watched: Watched) -> None:
+    answers = Answering(watched.cluster.service, ended=watched.known)
+    watched.end(watched.start("p"))
+    watched.look()
+    with pytest.raises(UserError, match="no job, pod or affinity group ns/p "):
+        answers.why("ns/p")
+    watched.cluster.filter(watched.cluster.create("p", spec_text("a", 16), uid="again"))
+    assert answers.why("ns/p").job.state == "Waiting"
 
 
 def attempt(watched: Watched, record: str, code: int, *, is_seen: bool) -> None:
