@@ -382,7 +382,7 @@ def command(
         submission = _submission(found, **wanted)
         served = None if kube is None else Served(kube)
         notes = _write_options(documents, options, kube, served, submission.namespace)
-        jobs = _planned(documents, submission, served)
+        jobs, warnings = _planned(documents, submission, served)
     except TooLargeError as error:
         if not dry_run:
             raise
@@ -390,14 +390,16 @@ def command(
     refuse_equal_names(submission.namespace, jobs)
     if watch:
         _check_watched(jobs)
-    for note in notes if output == "text" else ():
-        click.echo(note)
     if kube is None or dry_run:
-        raise SystemExit(_foretell(inspector, kube, found, submission, jobs, output))
+        if kube is not None and output == "text":
+            jobs = _with_free_names(kube, found, submission, jobs)
+        _tell_first(notes if output == "text" else (), warnings)
+        raise SystemExit(_foretell(inspector, found, submission, jobs, output))
     jobs = [apart_from_others(kube, job) for job in jobs]
     refuse_names_of_objects(kube, submission.namespace, jobs, has_queues=_has_queues(found))
     unasked = "" if unchecked else _check_taken(inspector, kube, found, jobs, submission.namespace)
     created = create_jobs(kube, submission, jobs)
+    _tell_first(notes if output == "text" else (), warnings)
     _tell_created(created, found, output, is_alone=not watch and not is_embedded(kube))
     _warn(unqueued(created.jobs, created.pods) if _has_queues(found) else "", unasked)
     if options.is_timed:
@@ -484,24 +486,34 @@ def _reach(
         raise
 
 
+def _with_free_names(
+    kube: KubeClient, found: Configuration | None, submission: Submission, jobs: list[PlannedJob]
+) -> list[PlannedJob]:
+    """The jobs as they would be named. Raises UserError if the cluster has one of the names already."""
+    with suppress(KubeError):  # names are compared where they can be
+        jobs = [apart_from_others(kube, job) for job in jobs]
+        refuse_known_names(kube, submission.namespace, jobs)
+        refuse_names_of_objects(kube, submission.namespace, jobs, has_queues=_has_queues(found))
+    return jobs
+
+
+def _tell_first(notes: Sequence[str], warnings: Sequence[str]) -> None:
+    """Print what was made of options and documents, once nothing refuses them."""
+    for note in notes:
+        click.echo(note)
+    for warning in warnings:
+        click.echo(f"Warning: {warning}", err=True)
+
+
 def _foretell(
     inspector: Inspector,
-    kube: KubeClient | None,
     found: Configuration | None,
     submission: Submission,
     jobs: Sequence[PlannedJob],
     output: str,
 ) -> int:
-    """Say where each pod would run, or print the objects that would be created; returns the exit code.
-
-    Raises UserError if the cluster has one of the names already.
-    """
+    """Say where each pod would run, or print the objects that would be created; returns the exit code."""
     if output == "text":
-        if kube is not None:
-            with suppress(KubeError):  # names are compared where they can be
-                jobs = [apart_from_others(kube, job) for job in jobs]
-                refuse_known_names(kube, submission.namespace, jobs)
-                refuse_names_of_objects(kube, submission.namespace, jobs, has_queues=_has_queues(found))
         return print_forecasts(inspector, jobs, submission.namespace, found)
     _print(_objects(jobs), output)
     return RUNS
@@ -552,14 +564,14 @@ def _submission(
     )
 
 
-def _planned(documents: Sequence[Document], submission: Submission, served: Served | None) -> list[PlannedJob]:
-    """The jobs of all documents; their warnings are printed. Raises UserError for one that no API server takes."""
+def _planned(
+    documents: Sequence[Document], submission: Submission, served: Served | None
+) -> tuple[list[PlannedJob], list[str]]:
+    """The jobs of all documents, and warnings about them. Raises UserError for one that no API server takes."""
     jobs, warnings = plan_documents(documents, submission, served)
     for job in jobs:
         refuse_resources(job.pods)
-    for warning in warnings:
-        click.echo(f"Warning: {warning}", err=True)
-    return jobs
+    return jobs, warnings
 
 
 def _check_watched(jobs: Sequence[PlannedJob]) -> None:

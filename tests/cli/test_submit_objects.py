@@ -285,12 +285,14 @@ def test_nothing_of_a_file_is_created_if_the_server_refuses_a_later_object(submi
         stored(kube)
 
 
-def test_a_job_that_is_there_already_is_refused(submit, kube):
+@pytest.mark.parametrize("options", [(), ("--dry-run",)])
+def test_a_job_that_is_there_already_is_refused_and_nothing_else_is_told(submit, kube, options):
     submit(JOB, "--vc", "research")
     before = stored(kube)["metadata"]["uid"]
-    result = submit(JOB, "--vc", "research")
-    assert result.exit_code == 1
-    assert "Job sweep (batch/v1) exists already in namespace default; delete it or rename the job" in result.stderr
+    result = submit(JOB, "--vc", "research", "--begin", "+1h", *options)
+    assert (result.exit_code, result.stdout) == (1, "")
+    refusal = "Error: Job sweep (batch/v1) exists already in namespace default; delete it or rename the job"
+    assert result.stderr.startswith(refusal)
     assert stored(kube)["metadata"]["uid"] == before
 
 
