@@ -17,7 +17,7 @@ from hived_cli.serve import introduce
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.job import JobName
 from hived_extender.jobs.kinds.gates import GATE
-from hived_extender.jobs.kinds.marks import USER
+from hived_extender.jobs.kinds.marks import BEGIN, USER
 from hived_extender.kube.answers import KubeError
 from hived_extender.queues.table import STATE
 from tests.expecting import expect_soon
@@ -150,6 +150,14 @@ def test_a_job_that_is_held_says_so_until_it_is_released(jobs: Jobs) -> None:
     assert hived(jobs, "hold", "second").output.startswith("Job/default/second: Held")
     assert "hived release" in hived(jobs, "why", "second").output
     assert json.loads(hived(jobs, "release", "second", "-o", "json").output)["state"] == "Waiting"
+
+
+def test_a_job_that_begins_later_waits_at_its_place_once_it_is_released(jobs: Jobs) -> None:
+    jobs.create("later", "b", annotations={BEGIN: "2100-01-01T00:00:00Z"})
+    jobs.expect(lambda: jobs.state("later") == "Held", jobs.rest)
+    assert hived(jobs, "release", "later").output == "Job/default/later: Waiting, place 3 in queue b\n"
+    jobs.delete("later")
+    jobs.expect(lambda: not jobs.state("later"), jobs.rest)
 
 
 def test_one_state_has_one_word_in_all_lists(jobs: Jobs) -> None:

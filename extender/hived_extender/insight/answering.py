@@ -425,7 +425,7 @@ class Answering:
     def find(self, name: str) -> tuple[View, ListedJob]:
         """A job, and the view that it is in: a newer one if an older one does not have it, or has it as preempted.
 
-        If one of its name has ended, that view is begun now, as the job may have been made anew. Raises UserError (404).
+        If one of its name has ended, that view is begun now: the job may have been made anew. Raises UserError (404).
         """
         view = self.view()
         found = view.named.get(name)

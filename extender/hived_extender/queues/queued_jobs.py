@@ -311,10 +311,11 @@ class QueuedJobs(Queues):
 
         Its author's words about its start are removed by the same call.
         """
-        self.entries[key].is_released = self.entries[key].is_released or not is_held
-        was_suspended = self.entries[key].kept.is_suspended
-        self.keep(key, is_held=is_held, is_suspended=was_suspended and is_held)
-        self.held(key, self.entries[key].may_not_start)
+        entry = self.entries[key]
+        if not is_held:
+            entry.is_released, entry.start_wait = True, None
+        self.keep(key, is_held=is_held, is_suspended=entry.kept.is_suspended and is_held)
+        self.held(key, entry.may_not_start)
 
     def wait(self, key: str, wait: StartWait | None) -> None:
         """The author of a job does not let it start yet, as this says, or does by now."""
