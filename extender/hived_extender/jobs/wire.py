@@ -272,10 +272,30 @@ class Pod(msgspec.Struct):
         return next((each for each in (self.status and self.status.conditions) or () if each.type == kind), None)
 
 
+class SetSpec(msgspec.Struct):
+    """The fields of a node's spec that a client has set, as far as we look."""
+
+    unschedulable: dict[str, Any] | None = msgspec.field(name="f:unschedulable", default=None)
+
+
+class SetFields(msgspec.Struct):
+    """The fields of a node that a client has set."""
+
+    spec: SetSpec | None = msgspec.field(name="f:spec", default=None)
+
+
+class FieldsOfManager(msgspec.Struct):
+    """When a client has changed a node last, and what it has set."""
+
+    time: str | None = None
+    fields: SetFields | None = msgspec.field(name="fieldsV1", default=None)
+
+
 class NodeMetadata(Metadata):
     """Of a node, with its labels."""
 
     labels: dict[str, str] | None = None
+    managers: list[FieldsOfManager] | None = msgspec.field(name="managedFields", default=None)
 
 
 class NodeSpec(msgspec.Struct):
@@ -315,6 +335,17 @@ class Node(msgspec.Struct):
         return any(
             each.type == "Ready" and each.status == "True" for each in (self.status and self.status.conditions) or ()
         )
+
+    def cordoned_at(self, key: str) -> str:
+        """The moment at which it was cordoned, by the taint with this key, else by managed fields; "" if unknown."""
+        taints = (self.spec.taints or ()) if self.spec is not None else ()
+        of_taint = [one.time_added or "" for one in taints if one.key == key]
+        of_field = [
+            one.time or ""
+            for one in self.metadata.managers or ()
+            if one.fields is not None and one.fields.spec is not None and one.fields.spec.unschedulable is not None
+        ]
+        return next(filter(None, (*of_taint, *of_field)), "")
 
 
 class FilterArgs(msgspec.Struct, rename="pascal"):

@@ -231,8 +231,7 @@ def _seen_trouble(node: Node) -> tuple[str, str]:
     ready = next((one for one in conditions if one.type == "Ready"), None)
     if ready is None or ready.status != "True":
         return "NotReady", (ready.changed or "") if ready is not None else ""
-    taints = (node.spec.taints or ()) if node.spec is not None else ()
-    return CORDONED, next((one.time_added or "" for one in taints if one.key == CORDON.key), "")
+    return CORDONED, node.cordoned_at(CORDON.key)
 
 
 MOST_MATCHED = 64

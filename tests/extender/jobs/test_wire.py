@@ -137,6 +137,29 @@ def test_a_node_is_healthy_when_ready_and_not_cordoned(spec: object, conditions:
     assert msgspec.json.decode(json.dumps(node), type=Node).is_healthy is healthy
 
 
+CORDON = "node.kubernetes.io/unschedulable"
+EARLY, LATE = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("taints", "fields", "moment"),
+    [
+        ([{"key": CORDON, "effect": "NoSchedule", "timeAdded": EARLY}], {"f:unschedulable": {}}, EARLY),
+        ([{"key": CORDON, "effect": "NoSchedule"}], {"f:unschedulable": {}}, LATE),
+        ([{"key": "other", "effect": "NoSchedule", "timeAdded": EARLY}], {"f:unschedulable": {}}, LATE),
+        ([], {"f:taints": {}}, ""),
+    ],
+)
+def test_the_moment_of_a_cordon_is_that_of_its_taint_or_of_the_field(
+    taints: object, fields: object, moment: str
+) -> None:
+    managed = [{"manager": "kubelet", "time": EARLY, "fieldsV1": {"f:status": {}}}, {"manager": "none"}]
+    managed.append({"manager": "kubectl-cordon", "time": LATE, "fieldsV1": {"f:spec": fields}})
+    metadata = {"name": "n", "managedFields": managed}
+    node = {"metadata": metadata, "spec": {"unschedulable": True, "taints": taints}}
+    assert msgspec.json.decode(json.dumps(node), type=Node).cordoned_at(CORDON) == moment
+
+
 # ---- the node that a selector names
 
 

@@ -286,6 +286,21 @@ def test_the_moment_of_a_change_is_kept_while_nothing_changes(nodes: Http) -> No
     assert transition() == before
 
 
+def test_a_cordoned_node_has_a_taint_with_the_moment_until_it_is_uncordoned(nodes: Http) -> None:
+    def taints() -> list[Any]:
+        return list(nodes.ok("GET", f"{NODES}/n2")["spec"].get("taints", []))
+
+    own = {"key": "own", "effect": "PreferNoSchedule"}
+    nodes.patch(f"{NODES}/n2", {"spec": {"unschedulable": True, "taints": [own]}})
+    cordoned = taints()
+    assert [one["key"] for one in cordoned] == ["own", "node.kubernetes.io/unschedulable"]
+    assert cordoned[1]["timeAdded"]
+    annotate(nodes, f"{NODES}/n2", why="fans")
+    assert taints() == cordoned
+    nodes.patch(f"{NODES}/n2", {"spec": {"unschedulable": None}})
+    assert taints() == [own]
+
+
 def test_a_new_node_becomes_ready_and_a_deleted_one_takes_its_pods_along(nodes: Cluster, name: str) -> None:
     node = f"node-{name}"
     nodes.ok("POST", NODES, {"metadata": {"name": node}})

@@ -10,6 +10,7 @@ import msgspec
 
 from hived_config.quantities import canonical
 from hived_extender.kube.clocks import timestamp
+from hived_extender.kube_rules.nodes import CORDON
 from hived_extender.kube_rules.resource_rules import quantity_faults, resource_faults
 from hived_lab.embedded.apiserver.bodies import Body, Cause, conflict, forbidden
 from hived_lab.embedded.apiserver.models import DNS_LABEL_RULE, View, is_dns_label, label_causes
@@ -97,8 +98,24 @@ class StatusStrategy(Strategy):
         return {**kept, "status": old["status"]} if "status" in old else kept
 
 
+def _cordons(node: Body) -> list[Body]:
+    return [one for one in node.get("spec", {}).get("taints", []) if one["key"] == CORDON.key]
+
+
 class NodeStrategy(StatusStrategy):
-    """Nodes: created with their status, as kubelets do, and scheduled upon by it."""
+    """Nodes: created with their status, as kubelets do, and scheduled upon by it.
+
+    A cordoned one has the taint of that, with its moment: elsewhere the node lifecycle controller writes it.
+    """
+
+    def carry_over(self, old: Body, new: Body) -> Body:
+        body = super().carry_over(old, new)
+        spec, before = body.get("spec", {}), _cordons(old)
+        others = [one for one in spec.get("taints", []) if one["key"] != CORDON.key]
+        if spec.get("unschedulable"):
+            others += before or [{"key": CORDON.key, "effect": CORDON.effect, "timeAdded": timestamp()}]
+        kept = {field: value for field, value in spec.items() if field != "taints"}
+        return {**body, "spec": kept | ({"taints": others} if others else {})}
 
     def fields(self, node: View) -> dict[str, str]:
         return {**super().fields(node), "spec.unschedulable": "true" if node.spec.unschedulable else "false"}
