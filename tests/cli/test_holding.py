@@ -269,6 +269,7 @@ def test_a_pod_that_may_not_start_yet_is_one_job(cluster: Cluster, name: str) ->
 
 
 def test_a_job_in_no_queue_has_no_place(cluster: Cluster) -> None:
+    expect_soon(lambda: cluster.row("solo"))
     told = cluster.ask("move", "solo", "--front")
     assert (told.exit_code, told.output.startswith("Error: ")) == (1, True)
     assert "is in no queue, and so has no place" in told.output
