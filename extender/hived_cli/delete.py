@@ -7,9 +7,18 @@ from http import HTTPStatus
 import click
 
 from hived.values.errors import UserError
-from hived_cli.helpers.answers import as_json, ask, output_option
+from hived_cli.helpers.answers import as_json, ask, output_option, yes_option
 from hived_cli.helpers.connecting import asks_api_server, asks_service
-from hived_cli.helpers.names import complete_jobs, find_alone, find_ended, find_held, find_jobs, one_of, submitted_as
+from hived_cli.helpers.names import (
+    complete_jobs,
+    find_alone,
+    find_ended,
+    find_held,
+    find_jobs,
+    namespace_option,
+    one_of,
+    submitted_as,
+)
 from hived_cli.helpers.waits import listed
 from hived_config.reader import printable
 from hived_config.words import counted
@@ -36,14 +45,14 @@ SHOWN = 16
 
 @click.command("delete")
 @click.argument("name", metavar="JOB", shell_complete=complete_jobs)
-@click.option("-n", "--namespace", default="", help="Namespace of the job.  [default: in its name, else any]")
-@click.option("-y", "--yes", "is_sure", is_flag=True, help="Do not ask.")
+@namespace_option
+@yes_option
 @click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be deleted.")
 @output_option
 @asks_api_server
 @asks_service
 def command(
-    *, inspector: Inspector, connect: Callable[[], KubeClient], name: str, namespace: str, is_sure: bool, dry_run: bool,
+    *, inspector: Inspector, connect: Callable[[], KubeClient], name: str, namespace: str, yes: bool, dry_run: bool,
     output: str,
 ) -> None:  # fmt: skip
     """Delete a job, gang or group, with its pods.
@@ -70,7 +79,7 @@ def command(
     """
     kube = connect()
     found, title, where = _find(kube, inspector, name, namespace)
-    if is_sure and not dry_run and where not in (DEFAULT_NAMESPACE, namespace, *namespaces_in(name)):
+    if yes and not dry_run and where not in (DEFAULT_NAMESPACE, namespace, *namespaces_in(name)):
         raise UserError(
             f"{title}: it is in namespace {where}, which was not given, so --yes deletes nothing: say "
             f"hived delete {shlex.quote(name)} -n {where} --yes"
@@ -82,7 +91,7 @@ def command(
         click.echo(f"Warning: {count} of these pods may be created again; delete that instead: kubectl delete {maker}",
                    err=True)  # fmt: skip
     if not dry_run:
-        if not is_sure:
+        if not yes:
             ask(f"Delete {title}?", "deleted", is_json)
         carry_out(kube, found, lambda line: click.echo(line, err=is_json))
     if is_json:

@@ -16,6 +16,7 @@ from hived_cli.helpers.names import (
     find_alone,
     find_held,
     find_jobs,
+    namespace_option,
     one_of,
     submitted_as,
 )
@@ -41,9 +42,6 @@ Examples:
 """
 
 job_argument = click.argument("job", shell_complete=complete_placed)
-namespace_option = click.option(
-    "-n", "--namespace", default="", help="Namespace of the job.  [default: in its name, else any]"
-)
 
 NOT_THERE = (HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE)
 """No queue has such a job, or there are no queues."""

@@ -11,7 +11,7 @@ from hived.values.errors import UserError
 from hived_cli.helpers.lazy import CommandGroup
 from hived_cli.helpers.progress import Bar, stop_signal
 from hived_cli.helpers.tables import table
-from hived_cli.helpers.traces import Duration
+from hived_cli.helpers.traces import Duration, backfill_option, tenants_option
 from hived_extender.warm import NOT_COMPILED, load_kernels
 from hived_simulator.campaign import Campaign, Progress
 from hived_simulator.plan import (
@@ -63,17 +63,12 @@ INTERRUPTED = 130
     "--what", multiple=True, metavar="CHANGE",
     help="Change of the cluster: drain=CELL@TIME, cordon=, fail=, heal=; add=2xCELLTYPE@TIME; push=FILE@TIME.",
 )  # fmt: skip
-@click.option(
-    "--tenants", multiple=True, metavar="TENANT=VC",
-    help="Virtual cluster of a tenant of the trace; `auto` assigns all by size.  [default: that of its name]",
-)  # fmt: skip
+@tenants_option
 @click.option(
     "--over-quota", type=click.Choice([each.value for each in OverQuota]), default=OverQuota.WAIT.value,
     show_default=True, help="Guaranteed jobs that have no room in their virtual cluster.",
 )  # fmt: skip
-@click.option(
-    "--backfill", "has_backfill", is_flag=True, help="Later jobs of a virtual cluster pass those that have no room."
-)
+@backfill_option
 @click.option(
     "--checkpoint", "checkpoint_s", type=Duration(), metavar="TIME",
     help="Evicted jobs keep their work up to the last multiple of this; 0: nothing.  [default: as the trace says]",

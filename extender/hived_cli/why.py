@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import NEVER, RUNS, WAITS, as_json, output_option
 from hived_cli.helpers.connecting import asks_api_server, held_records
-from hived_cli.helpers.names import complete_jobs, find_waiting, find_why
+from hived_cli.helpers.names import complete_jobs, find_waiting, find_why, namespace_option
 from hived_cli.helpers.waits import draw_trial, draw_why, has_ended, queued
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_config.reader import printable
@@ -27,7 +27,7 @@ WITHOUT_PODS = ("Waiting", "Held", "Refused")
 
 @click.command("why")
 @click.argument("name", metavar="POD|JOB|GROUP", shell_complete=complete_jobs)
-@click.option("-n", "--namespace", default="", help="Namespace of the pod or job.  [default: in its name, else any]")
+@namespace_option
 @click.option(
     "--if", "changes", multiple=True, metavar="CHANGE",
     help="Try a change: priority=N, opportunistic, pods=16x1, leafType=TYPE, vc=NAME, ends=JOB, heal=NODE, move=JOB, "

@@ -16,7 +16,7 @@ from hived_cli.config.certify_options import OPTIONS as CERTIFY_OPTIONS
 from hived_cli.config.certifying import certified, refuse_early
 from hived_cli.config.given import read_sound_source, takes_file, tell_mistakes
 from hived_cli.config.report import draw
-from hived_cli.helpers.answers import as_json, ask, first_line, format_option, refuse_unasked, with_options
+from hived_cli.helpers.answers import as_json, ask, first_line, format_option, refuse_unasked, with_options, yes_option
 from hived_cli.helpers.connecting import asks_service
 from hived_config.document import ConfigError
 from hived_config.openpai import CLUSTER_ID_PATH, DEFAULT_CLUSTER_ID
@@ -29,7 +29,7 @@ TRIES = 5
 
 _OPTIONS = (
     click.option("--cluster-id", default="", help="Push only to the cluster with this id."),
-    click.option("-y", "--yes", is_flag=True, help="Do not ask."),
+    yes_option,
     click.option("--message", default="", metavar="TEXT", help="Why, for the history."),
     click.option("--allow-downgrade", is_flag=True, help="Running work may lose what it is guaranteed."),
     *CERTIFY_OPTIONS,

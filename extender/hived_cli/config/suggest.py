@@ -16,6 +16,7 @@ from hived_cli.config.given import find_file, takes_file
 from hived_cli.helpers.answers import as_json, difference
 from hived_cli.helpers.progress import Bar, stop_signal
 from hived_cli.helpers.tables import table
+from hived_cli.helpers.traces import backfill_option, tenants_option
 from hived_config.document import read_text
 from hived_config.loader import load_text
 from hived_extender.api.certificates import CertifiedVc
@@ -129,11 +130,8 @@ SHARE = "share"
     "--vcs", type=click.IntRange(min=1), metavar="N",
     help="With --nodes: at most so many virtual clusters; the smallest tenants share one, `others`.",
 )  # fmt: skip
-@click.option(
-    "--tenants", multiple=True, metavar="TENANT=VC",
-    help="Virtual cluster of a tenant of the trace; `auto` assigns all by size.  [default: that of its name]",
-)  # fmt: skip
-@click.option("--backfill", is_flag=True, help="Later jobs of a virtual cluster pass those that have no room.")
+@tenants_option
+@backfill_option
 @click.option(
     "--replays", type=click.IntRange(min=1), default=150, show_default=True,
     help="The search replays the jobs of one virtual cluster at most so often.",
@@ -184,7 +182,7 @@ def command(
             _write(output, text)
         show_shares(trace, cluster, vc_of, text, output, is_json=is_json)
         return
-    found = _search(text, file, trace, vc_of, Goal(goal), given["replays"], has_backfill=given["backfill"])
+    found = _search(text, file, trace, vc_of, Goal(goal), given["replays"], has_backfill=given["has_backfill"])
     if output is not None:
         _write(output, found.text)
     if is_json:

@@ -84,6 +84,8 @@ output_option = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer."
 )
 
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
 json_option = click.option("--json", "is_json", is_flag=True, help="The same as --format json.")
 
 

@@ -35,6 +35,10 @@ from hived_extender.kube.client import KubeClient
 if TYPE_CHECKING:
     from hived_jobs.records import Record
 
+namespace_option = click.option(
+    "-n", "--namespace", default="", help="Namespace of the job.  [default: in its name, else any]"
+)
+
 CLOSE_COUNT = 3
 MOST_COMPARED = 20_000
 """So many names are compared with an unknown one."""

@@ -71,6 +71,15 @@ _READING: list[Callable[..., Any]] = [
     ),
 ]  # fmt: skip
 
+tenants_option = click.option(
+    "--tenants", multiple=True, metavar="TENANT=VC",
+    help="Virtual cluster of a tenant of the trace; `auto` assigns all by size.  [default: that of its name]",
+)  # fmt: skip
+
+backfill_option = click.option(
+    "--backfill", "has_backfill", is_flag=True, help="Later jobs of a virtual cluster pass those that have no room."
+)
+
 output_option = click.option(
     "-o", "--output", metavar="FILE", type=click.Path(path_type=Path, dir_okay=False),
     help="Write to this file; one that ends in .gz is packed.  [default: standard output]",
