@@ -12,12 +12,14 @@ from statistics import median
 from typing import NamedTuple
 
 from hived.cells.state import GroupState
+from hived.scenario import Asked
 from hived.values.specs import ClusterSpec, Rules
 from hived_config.access import AccessRules
 from hived_extender.insight.forecast import ages, play
 from hived_extender.insight.forward import Scene, scene_of
 from hived_extender.insight.past import Past, Raw
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
+from hived_extender.machine.offers import Asking
 from hived_simulator.hived_cluster import HivedCluster
 from hived_simulator.loop import Loop, Manner, Series
 from hived_simulator.tasks import NEVER, Phase, Task, pod_of, pod_spec, tasks_of
@@ -114,7 +116,7 @@ class SimulatedService:
     def _entry(self, task: Task) -> WaitingEntry:
         request = pod_of(task, pod_spec(task, task.priority, is_lazy=False), 0)
         return WaitingEntry(
-            task.group, "simulated", task.vc, task.priority, (request.name,), (request,), (None,), (), ((),),
+            task.group, "simulated", task.vc, task.priority, (request.name,), (Asking(Asked(request)),),
             created_s=task.submitted_s, limit_s=self._limits[task.group],
         )  # fmt: skip
 

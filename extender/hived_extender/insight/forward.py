@@ -15,6 +15,7 @@ until cells come free that may help them.
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace as with_fields
 from enum import IntEnum
 
 import msgspec
@@ -75,15 +76,13 @@ class Waiter(msgspec.Struct, frozen=True, eq=False):
         Rules between pods count what was there at first. They are left out later, unless the answer has to be safe.
         """
 
-        def now(number: int, offer: Offer | None) -> Offer | None:
-            if offer is None or opened is None:
-                return offer
-            fit = self.entry.fits[number] if number < len(self.entry.fits) else offer.nodes
-            nodes = offer.nodes | (fit & opened)
-            return Offer(nodes, offer.after & ~nodes, offer.rules if keeps_rules else ())
-
-        parts = enumerate(zip(self.entry.requests, self.entry.offers, strict=True))
-        return [Asked(request, offer=now(number, offer)) for number, (request, offer) in parts]
+        if opened is None:
+            return [one.asked for one in self.entry.parts]
+        offers = ((one.request, one.once_left(opened)) for one in self.entry.parts)
+        return [
+            Asked(request, offer=offer if offer is None or keeps_rules else with_fields(offer, rules=()))
+            for request, offer in offers
+        ]
 
     def has_place(self, scenario: Scenario, asked: list[Asked], *, is_free: bool = False) -> bool:
         """Have its parts room together, if need be once others have left? Not so if the place has to be free.
@@ -174,21 +173,20 @@ def has_own_cells(group: Group) -> bool:
 
 
 def _waiter(entry: WaitingEntry) -> Waiter:
-    parts = zip(entry.requests, entry.offers, entry.fits or (None,) * len(entry.requests), strict=True)
     kinds: list[Hashable] = []
     is_restricted = False
-    for request, offer, fit in parts:
-        kinds.append((request.spec.of_group(""), None if offer is None else _key(offer, fit)))
-        is_restricted |= offer is not None and (fit is None or not bool(fit.all()))
-    is_asked = bool(entry.requests) and not entry.refusal
+    for one in entry.parts:
+        kinds.append((one.request.spec.of_group(""), None if one.offer is None else _key(one.offer, one.fit)))
+        is_restricted |= one.offer is not None and not bool(one.fit.all())
+    is_asked = bool(entry.parts) and not entry.refusal
     return Waiter(entry, (entry.preempts, *kinds), sum(map(leaf_count, entry.requests)), is_asked, is_restricted)
 
 
-def _key(offer: Offer, fit: BoolArray | None) -> Hashable:
+def _key(offer: Offer, fit: BoolArray) -> Hashable:
     """Equal for offers that are equal; one with rules between pods equals itself only."""
     if offer.rules:
         return id(offer)
-    return _content(offer.nodes), _content(offer.after), None if fit is None else _content(fit)
+    return _content(offer.nodes), _content(offer.after), _content(fit)
 
 
 def _content(mask: BoolArray) -> Hashable:
@@ -345,7 +343,7 @@ class Play:
         """Start a waiting job, or reserve its cells; False if it has no room, and nothing has changed."""
         waiter = self._scene.waiters[number]
         try:
-            if len(waiter.entry.requests) > 1:
+            if len(waiter.entry.parts) > 1:
                 asked = waiter.asked(self._opened)
                 self.asks += len(asked)
                 if not waiter.has_place(self.scenario, asked):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from hived.cells.state import GroupState
 from hived.cells.topology import NO_CELL
-from hived.scenario import Asked, Scenario
+from hived.scenario import Scenario
 from hived.values.decisions import Bind, Decision, HoldingGroup, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodSpec
@@ -94,7 +94,8 @@ class Judge:
         if self._snapshot.holds_cells_of(entry):
             return replace(self._plain(entry), cause="order", sentence=HELD, reason=entry.reason)
         sizes = tuple(self._sized_by(entry, part) for part in range(len(entry.requests)))
-        shape = entry.rules + _in_vain(entry), entry.preempts, sizes, tuple(map(shape_of, entry.requests, entry.offers))
+        shapes = tuple(shape_of(one.request, one.offer) for one in entry.parts)
+        shape = entry.rules + _in_vain(entry), entry.preempts, sizes, shapes
         is_shared = not self._reserves(entry)
         found = self._known.get(shape) if is_shared else None
         if found is None:
@@ -123,8 +124,7 @@ class Judge:
     def _judge(self, entry: WaitingEntry) -> Certificate:
         snapshot = self._snapshot
         plain = self._plain(entry)
-        bundle = [Asked(request, offer=offer) for request, offer in zip(entry.requests, entry.offers, strict=True)]
-        (found,) = Scenario(snapshot.state, snapshot.at).plan([bundle])
+        (found,) = Scenario(snapshot.state, snapshot.at).plan([[one.asked for one in entry.parts]])
         if isinstance(found, UserError):
             sentence = found.message.removeprefix(f"[{entry.requests[0].label}]: ")
             return replace(plain, cause="invalid", sentence=sentence, reason=sentence)
@@ -138,12 +138,11 @@ class Judge:
             return replace(plain, cause=self._taken_back(entry), sentence=decision.reason, reason=decision.reason)
         with self._turn:
             if len(entry.requests) > 1:  # nobody's end helps where one part can never run
-                never = first_never(self._emptied, snapshot.state, entry.requests, entry.offers)
+                never = first_never(self._emptied, snapshot.state, entry.requests, [one.offer for one in entry.parts])
                 at = at if never is None else never
-            request, offer = entry.requests[at], entry.offers[at]
-            if offer is not None and at < len(entry.fits):
-                offer = once_others_left(request, offer, entry.fits[at])
-            explanation = explain_wait(snapshot.state, request, offer, self._emptied)
+            part = entry.parts[at]
+            offer = part.offer and once_others_left(part.request, part.offer, part.fit)
+            explanation = explain_wait(snapshot.state, part.request, offer, self._emptied)
             explanation = of_all_parts(self._emptied, snapshot.state, entry.requests, explanation)
         return certificate_of(
             explanation, entry.requests, snapshot.state.topology, self._facts, snapshot.at, reason=decision.reason,
@@ -163,8 +162,9 @@ class Judge:
         return "lent" if is_lent else "preempting"
 
     def _sized_by(self, entry: WaitingEntry, part: int) -> str:
-        demands = next(iter(entry.demands[part]), None) if len(entry.requests) == 1 else None
-        return "" if demands is None else sized_by(entry.requests[part], demands, self._snapshot.state.spec)
+        one = entry.parts[part]
+        demands = next(iter(one.demands), None) if len(entry.parts) == 1 else None
+        return "" if demands is None else sized_by(one.request, demands, self._snapshot.state.spec)
 
     def _plain(self, entry: WaitingEntry) -> Certificate:
         spec = entry.requests[0].spec

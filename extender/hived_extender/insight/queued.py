@@ -10,6 +10,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from hived.scenario import Asked
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_config.words import counted, listed_with
@@ -22,7 +23,7 @@ from hived_extender.insight.trials import Change, Ends, OtherCluster, Priority, 
 from hived_extender.insight.unblocks import MOST_OF_A_KIND, MOST_SHOWN
 from hived_extender.jobs.kinds import gangs
 from hived_extender.machine.certificates import rfc3339
-from hived_extender.machine.held import Asking
+from hived_extender.machine.offers import Asking
 from hived_extender.queues.answering import Question, QueueAnswers, Seen
 from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn, NotYet, in_part
 
@@ -260,16 +261,13 @@ def _entry(question: Question) -> WaitingEntry:
     return _asked(question, question.asking)
 
 
-def _asked(question: Question, asking: Asking | None) -> WaitingEntry:
+def _asked(question: Question, part: Asking | None) -> WaitingEntry:
     job = question.job
     entry = WaitingEntry(job.name, job.namespace, job.vc, job.priority, (), user=job.user, limit_s=question.limit_s)
-    if asking is None:
+    if part is None:
         return entry
-    asked = asking.asked
-    return replace(
-        entry, requests=(asked.pod,), offers=(asked.offer,), fits=(asking.fit,), demands=(asking.demands,),
-        rules=asking.rules,
-    )  # fmt: skip
+    part = replace(part, asked=Asked(part.request, offer=part.offer))  # wherever its virtual cells are
+    return replace(entry, parts=(part,), rules=part.rules)
 
 
 def _start(question: Question, found: Certificate) -> When | None:

@@ -17,9 +17,8 @@ from msgspec.structs import replace
 
 from hived.cells.copying import copy_groups, copy_state
 from hived.cells.state import Group, State
-from hived.cells.topology import BoolArray
+from hived.scenario import Asked
 from hived.values.errors import InvariantError, UserError
-from hived.values.events import Offer
 from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest
 from hived_config.access import AccessRules
 from hived_extender.api.waiting import PodView
@@ -27,7 +26,6 @@ from hived_extender.jobs.job import JobName
 from hived_extender.jobs.kinds import kueue
 from hived_extender.jobs.kinds.table import unit_of
 from hived_extender.jobs.progress import seconds_of
-from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.nodes import RuledNode
 from hived_extender.machine.certificates import rfc3339
 from hived_extender.machine.cluster_cache import ClusterCache, ClusterNodes
@@ -37,6 +35,7 @@ from hived_extender.machine.explaining import ends_s_of, last_of, limit_s_of, tr
 from hived_extender.machine.gangs.plans import Round
 from hived_extender.machine.gangs.rounds import Alone
 from hived_extender.machine.machine import Machine
+from hived_extender.machine.offers import Asking
 from hived_extender.machine.plain_pods import PlainPod
 from hived_extender.machine.pods import PodRecord, PodState
 from hived_extender.machine.service import Service
@@ -56,10 +55,6 @@ NOT_TRIED = "kube-scheduler, which places it, has not looked for a node yet"
 
 _UNKNOWN_S = float("inf")
 
-_Part = tuple[PodRequest, Sequence[PodRecord]]
-"""A request, and the pods of its slots; see `Offers.of`."""
-
-
 Limits = Callable[[Collection[str]], Mapping[str, tuple[float, float]]]
 """Since when jobs of these names have cells, and how long they last at the most; none that declares nothing."""
 
@@ -67,15 +62,13 @@ Limits = Callable[[Collection[str]], Mapping[str, tuple[float, float]]]
 class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     """A job that waits, or a pod that its `gang` has room for since others of it run.
 
-    `requests` are its parts, which start together, each with its offer (None: any node) in `offers`. A job that cannot
-    be asked for has none, and `refusal` says why: a mistake, or its gang `is_incomplete`, or it `is_over_quota`.
+    Its `parts` start together. A job that cannot be asked for has none, and `refusal` says why: a mistake, or its gang
+    `is_incomplete`, or it `is_over_quota`.
     `reason` was told last;
     `rules` says which rules of Kubernetes refuse which nodes for good. `created_s` is the moment at which its first pod
     was created, in seconds since 1970; infinite if unknown. For `limit_s` it has its cells at the most, the time to
     leave included: None if one of its pods does not say.
 
-    For each part, `fits` has the nodes that could take each pod once others leave (bool, shape (slots, nodes), or one
-    row for all slots), and `demands` what the pods demand of nodes; nothing of pods whose demands are not known.
     A job that does not `preempts` takes back lent cells only. `owner` is the job object that all of its pods are of,
     and `wanted` the number of pods of its gang or group. `labels` are those of its first pod. Its first pod is of the
     object `whole`, of which it may be a part, and queues as the gang `unit`.
@@ -86,10 +79,7 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     vc: str
     priority: int
     pods: tuple[str, ...]
-    requests: tuple[PodRequest, ...] = ()
-    offers: tuple[Offer | None, ...] = ()
-    fits: tuple[BoolArray, ...] = ()
-    demands: tuple[tuple[Demands, ...], ...] = ()
+    parts: tuple[Asking, ...] = ()
     user: str = ""
     created_s: float = _UNKNOWN_S
     refusal: str = ""
@@ -105,6 +95,11 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     labels: Mapping[str, str] = {}
     whole: JobName | None = None
     unit: JobName | None = None
+
+    @property
+    def requests(self) -> tuple[PodRequest, ...]:
+        """Those of its parts."""
+        return tuple(one.request for one in self.parts)
 
     @property
     def object(self) -> JobName | None:
@@ -396,7 +391,9 @@ class _Pods(msgspec.Struct):
             nodes = len(machine.verbs.core.state.topology.node_names)
             looks = sum(len(slots) for _, slots in parts) * (1 + nodes // NODES_OF_A_LOOK)
             job = self.jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S, [], {}))
-            job.entry_of_first = _asking(entry, cache, parts)  # the others of its pods wait for these
+            asking = [(Asked(request, offer=cache.offers.of(request, slots)), slots) for request, slots in parts]
+            found_parts = tuple(cache.offers.asking(*one) for one in asking)
+            job.entry_of_first = replace(entry, parts=found_parts)  # the others of its pods wait for these
         job.pods.append(record.key)
         job.created_s = min(job.created_s, _created_s(record))
         job.limits.append(limit_s_of(record))
@@ -488,23 +485,13 @@ def _own(record: PodRecord, cache: ClusterCache) -> tuple[WaitingEntry, PodReque
     return entry, request
 
 
-def _parts(record: PodRecord, asked: Round | PodRequest | None, cache: ClusterCache) -> list[_Part]:
+def _parts(
+    record: PodRecord, asked: Round | PodRequest | None, cache: ClusterCache
+) -> list[tuple[PodRequest, Sequence[PodRecord]]]:
+    """The requests, and the pods of the slots of each; see `Offers.of`."""
     if isinstance(asked, Round):
         return [(part.request, part.slots) for part in asked.parts]
     return [] if asked is None else [(asked, cache.slots(record, asked))]
-
-
-def _asking(entry: WaitingEntry, cache: ClusterCache, parts: Sequence[_Part]) -> WaitingEntry:
-    """The job with its parts: what is asked for, by which pods, and the offer. Cost O(slots x nodes)."""
-    return replace(
-        entry,
-        requests=tuple(request for request, _ in parts),
-        offers=tuple(cache.offers.of(request, slots) for request, slots in parts),
-        fits=tuple(cache.offers.could_take(slots) for _, slots in parts),
-        demands=tuple(
-            tuple(dict.fromkeys(one.ruled.demands for one in slots if one.ruled is not None)) for _, slots in parts
-        ),
-    )
 
 
 def _created_s(record: PodRecord) -> float:

@@ -52,7 +52,6 @@ from hived.values.specs import (
     ClusterSpec,
     GroupSpec,
     MemberSpec,
-    PodRequest,
     PodSpec,
     Rules,
     VirtualCellSpec,
@@ -62,10 +61,10 @@ from hived.values.specs import (
 from hived_extender.api.names import names_of, short_name
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, own_pods
 from hived_extender.jobs.job import JobName
-from hived_extender.kube_rules.demands import Demands
 from hived_extender.kube_rules.nodes import Gate, static_refusal
 from hived_extender.machine.certificates import NEVER_PREEMPTS
 from hived_extender.machine.core import Placed, in_replay_order, reservations
+from hived_extender.machine.offers import Asking
 
 MOST_PODS = 2**14
 """Pods of a job that is tried with other pods."""
@@ -342,27 +341,19 @@ _OF_KUBERNETES = "node.kubernetes.io/"
 """The prefix of the taints that Kubernetes puts on nodes that are cordoned or not ready."""
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """One part of a job as it is asked for. `fit` and `demands` are as in `WaitingEntry`."""
-
-    request: PodRequest
-    offer: Offer | None
-    fit: BoolArray
-    demands: tuple[Demands, ...]
-
-
-def offered(snapshot: Snapshot, wanted: Wanted, opened: BoolArray, healed: set[int]) -> Offer | None:
+def offered(snapshot: Snapshot, wanted: Asking, opened: BoolArray, healed: set[int]) -> Offer | None:
     """The offer with nodes that groups have left (`opened`) or that are healthy now, where a pod fits at all."""
-    offer = wanted.offer
-    if offer is None or not (opened.any() or healed):
-        return offer
-    nodes = offer.nodes | (wanted.fit & opened)
+    if wanted.offer is None or not (opened.any() or healed):
+        return wanted.offer
+    offer = wanted.once_left(opened)
+    assert offer is not None, "there was one before"
+    nodes = offer.nodes
     for node in sorted(healed):
         nodes[:, node] |= _would_take(snapshot, wanted, node)
-    return with_fields(offer, nodes=nodes, after=offer.after & ~nodes)
+    return with_fields(offer, after=offer.after & ~nodes)
 
 
-def _would_take(snapshot: Snapshot, wanted: Wanted, node: int) -> bool:
+def _would_take(snapshot: Snapshot, wanted: Asking, node: int) -> bool:
     """Could a node take the pods if it were healthy?"""
     name = snapshot.state.topology.node_names[node]
     ruled = snapshot.bad_nodes.get(name)
@@ -375,15 +366,13 @@ def _would_take(snapshot: Snapshot, wanted: Wanted, node: int) -> bool:
     return not any(static_refusal(demands, healthy) for demands in wanted.demands)
 
 
-def changed(wanted: Wanted, change: Change) -> Wanted:
+def changed(wanted: Asking, change: Change) -> Asking:
     """A part of a job that asks for something else."""
     spec, offer = wanted.request.spec, wanted.offer
     match change:
         case Priority(value):
-            spec = with_fields(spec, priority=value)
-            if value == OPPORTUNISTIC_PRIORITY:
-                spec = with_fields(spec, pinned_cell_id="")
-            return replace(wanted, request=with_fields(wanted.request, spec=spec), offer=_clearing(wanted, value))
+            pinned = "" if value == OPPORTUNISTIC_PRIORITY else spec.pinned_cell_id
+            spec, offer = with_fields(spec, priority=value, pinned_cell_id=pinned), _clearing(wanted, value)
         case Pods(members):
             return _with_pods(wanted, members)
         case LeafType(name):
@@ -392,10 +381,14 @@ def changed(wanted: Wanted, change: Change) -> Wanted:
             spec = with_fields(spec, virtual_cluster=name, pinned_cell_id="")
         case _:
             return wanted
-    return replace(wanted, request=with_fields(wanted.request, spec=spec), offer=offer)
+    return _asking(wanted, spec, offer)
 
 
-def _clearing(wanted: Wanted, priority: int) -> Offer | None:
+def _asking(wanted: Asking, spec: PodSpec, offer: Offer | None) -> Asking:
+    return replace(wanted, asked=Asked(with_fields(wanted.request, spec=spec), offer=offer))
+
+
+def _clearing(wanted: Asking, priority: int) -> Offer | None:
     """The offer at another priority: only a job with a guarantee may have nodes cleared."""
     offer = wanted.offer
     if offer is None or (priority >= MIN_GUARANTEED_PRIORITY) == (
@@ -407,7 +400,7 @@ def _clearing(wanted: Wanted, priority: int) -> Offer | None:
     return with_fields(offer, after=np.broadcast_to(wanted.fit, offer.nodes.shape) & ~offer.nodes)
 
 
-def _with_pods(wanted: Wanted, members: tuple[MemberSpec, ...]) -> Wanted:
+def _with_pods(wanted: Asking, members: tuple[MemberSpec, ...]) -> Asking:
     """The same for other pods, each with the offer of all pods so far."""
     spec = wanted.request.spec
     changed_spec = with_fields(
@@ -420,8 +413,7 @@ def _with_pods(wanted: Wanted, members: tuple[MemberSpec, ...]) -> Wanted:
         after = (offer.nodes | offer.after).all(axis=0) & ~nodes
         rules = tuple(_for_pods(rule, count) for rule in offer.rules)
         offer = Offer(np.broadcast_to(nodes, shape), np.broadcast_to(after, shape), rules)
-    fit = _by_all(wanted.fit)
-    return replace(wanted, request=with_fields(wanted.request, spec=changed_spec), offer=offer, fit=fit)
+    return replace(_asking(wanted, changed_spec, offer), fit=_by_all(wanted.fit))
 
 
 def _for_pods(rule: Limit | Spread | Together, count: int) -> Limit | Spread | Together:
@@ -438,11 +430,6 @@ def _for_pods(rule: Limit | Spread | Together, count: int) -> Limit | Spread | T
 def slot_count(members: Sequence[MemberSpec]) -> int:
     """The number of pods."""
     return sum(one.pod_count for one in members)
-
-
-def rows_of(request: PodRequest, fit: BoolArray) -> BoolArray:
-    """One row for each slot, or one for all."""
-    return fit if len(fit) in (1, slot_count(request.spec.group.members)) else _by_all(fit)
 
 
 def _by_all(fit: BoolArray) -> BoolArray:
@@ -477,11 +464,11 @@ class _World(msgspec.Struct, frozen=True):
     start anew after the job, without evictions. Parts of other jobs are asked for `before`, its `mates` after the job.
     """
 
-    wanted: tuple[Wanted, ...]
+    wanted: tuple[Asking, ...]
     facts: tuple[Fact, ...]
     comes_back: tuple[str, ...]
-    before: tuple[tuple[Wanted, ...], ...]
-    mates: tuple[tuple[Wanted, ...], ...]
+    before: tuple[tuple[Asking, ...], ...]
+    mates: tuple[tuple[Asking, ...], ...]
 
 
 MOST_MATES = 63
@@ -514,11 +501,11 @@ class Trials:
         self._question = entry.name, entry.priority, len(mates), *((one.name, one.priority) for one in before)
         self.snapshot, self.entry, self.count = snapshot, entry, 0
         self.waiting = (entry, *mates)
-        self.asked = (entry, *[one for one in mates if one.requests][:MOST_MATES])
-        self._mates = [_parts(one) for one in self.asked[1:]]
+        self.asked = (entry, *[one for one in mates if one.parts][:MOST_MATES])
+        self._mates = [one.parts for one in self.asked[1:]]
         self.state: State = snapshot.state
-        self.wanted = _parts(entry)
-        self._before = [tuple(changed(part, Priority(one.priority)) for part in _parts(one)) for one in before]
+        self.wanted = entry.parts
+        self._before = [tuple(changed(part, Priority(one.priority)) for part in one.parts) for one in before]
         slots = sum(slot_count(spec.group.members) for spec in self.specs)
         self._weight = 1 + slots // SLOTS_OF_A_TRIAL
         self._own = {one.request.spec.group.name for parts in (self.wanted, *self._mates) for one in parts}
@@ -648,9 +635,7 @@ class Trials:
             self.entry,
             vc=first.virtual_cluster,
             priority=first.priority,
-            requests=tuple(one.request for one in world.wanted),
-            offers=tuple(one.offer for one in world.wanted),
-            fits=tuple(one.fit for one in world.wanted),
+            parts=world.wanted,
         )
         return replace(self.snapshot, state=after.state), entry
 
@@ -673,7 +658,7 @@ class Trials:
         healed = {self.state.topology.node_index[one.node] for one in facts if isinstance(one, NodeHealthChanged)}
         first = 1 + len(mates)
         asked = [
-            tuple(replace(one, offer=offered(self.snapshot, one, opened, healed)) for one in parts)
+            tuple(_asking(one, one.request.spec, offered(self.snapshot, one, opened, healed)) for one in parts)
             for parts in (wanted, *mates, *self._before)
         ]
         return _World(asked[0], tuple(facts), tuple(comes_back), tuple(asked[first:]), tuple(asked[1:first]))
@@ -700,13 +685,8 @@ def _pod_count(entries: Iterable[WaitingEntry]) -> int:
     return sum(len(one.pods) for one in entries)
 
 
-def _parts(entry: WaitingEntry) -> tuple[Wanted, ...]:
-    parts = zip(entry.requests, entry.offers, entry.fits, entry.demands, strict=True)
-    return tuple(Wanted(one, offer, rows_of(one, fit), demands) for one, offer, fit, demands in parts)
-
-
-def _asked(parts: Iterable[Wanted]) -> list[Asked]:
-    return [Asked(one.request, offer=one.offer) for one in parts]
+def _asked(parts: Iterable[Asking]) -> list[Asked]:
+    return [one.asked for one in parts]
 
 
 def _waits(found: list[Decision] | UserError) -> str:

@@ -6,7 +6,6 @@ on as a smaller stand-in. `HeldJobs` has all such jobs, and the question to the 
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
 import numpy as np
 
 from hived.cells.state import GroupState
@@ -20,11 +19,12 @@ from hived.values.errors import UserError
 from hived.values.events import Offer, Phase
 from hived.values.specs import FREE_PRIORITY, BindInfo, PodPlacement, PodRequest
 from hived_extender.jobs.job import JobName, JobRef
-from hived_extender.kube_rules.demands import Demands, DemandsReader
+from hived_extender.kube_rules.demands import DemandsReader
 from hived_extender.machine.claims import Allowed
 from hived_extender.machine.cluster_cache import ClusterCache
 from hived_extender.machine.core import Core
 from hived_extender.machine.jobs import is_of
+from hived_extender.machine.offers import Asking
 from hived_extender.machine.pods import PodRecord
 from hived_extender.machine.stand_ins import like, ranges_of, sizes_of, stand_in_name
 from hived_extender.machine.stimuli import Hold
@@ -238,19 +238,6 @@ def _choices(nodes: IntArray, sizes: Sequence[int], size: int, mask: BoolArray |
     return is_size if mask is None else is_size & mask[nodes]
 
 
-class Asking(msgspec.Struct, frozen=True, eq=False):
-    """A question to the core about a hold. `demands` are those of its templates.
-
-    `fit` has the nodes that could take each pod once others leave: bool, shape (slots, nodes), or one row for all
-    slots. `rules` names the Kubernetes rules that refuse nodes for good, "" if unknown.
-    """
-
-    asked: Asked
-    fit: BoolArray
-    demands: tuple[Demands, ...]
-    rules: str = ""
-
-
 class HeldJobs:
     """`by_key` has every hold, even one that is lost and to be asked again; a job has one at most.
 
@@ -318,11 +305,10 @@ class HeldJobs:
             return None
         slots = range(len(sizes_of(asked.pod.spec.group.members)))
         if not hold.pods:
-            return Asking(asked, np.ones((1, len(core.node_names)), np.bool_), ())
+            return Asking(asked)
         records = self._records(hold, slots)
-        demands = dict.fromkeys(one.ruled.demands for one in records if one.ruled is not None)
         rules = next(filter(None, map(self._cache.offers.refusals, records)), "")
-        return Asking(asked, self._cache.offers.could_take(records), tuple(demands), rules)
+        return self._cache.offers.asking(asked, records, rules)
 
     def asked(self, core: Core, held: Held, *, others_leave: bool = False) -> Asked | None:
         """The request for all slots without a pod; None if there are none.

@@ -21,8 +21,9 @@ from hived_extender.jobs.job import JobRef
 from hived_extender.machine.claims import Afterwards, Claim, Stage, met
 from hived_extender.machine.cluster_cache import ClusterCache
 from hived_extender.machine.core import Core, Refused
-from hived_extender.machine.held import Asking, Held, HeldJobs
+from hived_extender.machine.held import Held, HeldJobs
 from hived_extender.machine.held_pods import HeldPods
+from hived_extender.machine.offers import Asking
 from hived_extender.machine.pods import PodRecord, PodState
 from hived_extender.machine.preemptions import Preemptions
 from hived_extender.machine.quota_bound import QuotaBound

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from hived.cells.topology import NO_CELL, Topology
+from hived.cells.topology import NO_CELL, BoolArray, Topology
+from hived.scenario import Asked
 from hived.values.events import Offer
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
 from hived_extender.jobs.node_names import Mask
@@ -45,6 +46,43 @@ class _Latest(msgspec.Struct, frozen=True):
     offered: Offered
     namespace: str
     labels: Mapping[str, str]
+
+
+class Asking(msgspec.Struct, frozen=True, eq=False):
+    """One request of a job that waits, and what Kubernetes says of its pods.
+
+    `fit` has the nodes that could take each pod once others leave: bool, shape (slots, nodes), or one row for all
+    slots. `ruled` are the pods of the slots, as far as they are known, or one for all. `rules` names the Kubernetes
+    rules that refuse nodes for good, "" if unknown.
+    """
+
+    asked: Asked
+    fit: BoolArray = np.ones((1, 1), np.bool_)
+    ruled: tuple[RuledPod, ...] = ()
+    rules: str = ""
+
+    @property
+    def demands(self) -> tuple[Demands, ...]:
+        """The demands of its pods, each once."""
+        return tuple(dict.fromkeys(one.demands for one in self.ruled))
+
+    @property
+    def request(self) -> PodRequest:
+        """The pod that is asked about."""
+        return self.asked.pod
+
+    @property
+    def offer(self) -> Offer | None:
+        """The nodes offered to it; None for any."""
+        return self.asked.offer
+
+    def once_left(self, left: BoolArray) -> Offer | None:
+        """The offer once others have left these nodes; bool, shape (nodes,)."""
+        offer = self.offer
+        if offer is None:
+            return None
+        nodes = offer.nodes | (self.fit & left)
+        return dataclasses.replace(offer, nodes=nodes, after=offer.after & ~nodes)
 
 
 class Offers:
@@ -349,6 +387,11 @@ class Offers:
                     mask = mask & self.shares.allow(self._rules, one.ruled.demands, *key[1])
                 rows[key] = mask
         return _rows([rows[key] for key in keys])
+
+    def asking(self, asked: Asked, members: Sequence[PodRecord], rules: str = "") -> Asking:
+        """A request of these pods as a part of a job that waits. Cost as of `could_take`."""
+        ruled = tuple(one.ruled for one in members if one.ruled is not None)
+        return Asking(asked, self.could_take(members), ruled, rules)
 
     def has_node(self, record: PodRecord) -> bool:
         """True if some node is not forbidden to the pod for good by node rules."""

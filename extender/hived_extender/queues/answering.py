@@ -23,7 +23,7 @@ from hived_extender.jobs.kinds.marks import user_said
 from hived_extender.jobs.kinds.table import resource_of
 from hived_extender.jobs.needs import JobEnd, JobLoss, SeenJob
 from hived_extender.machine.certificates import asks_of, rfc3339
-from hived_extender.machine.held import Asking
+from hived_extender.machine.offers import Asking
 from hived_extender.machine.stimuli import JobHeld, JobMoved
 from hived_extender.queues.controller import QueueController, QueueCount, count, count_others, waits_since
 from hived_extender.queues.explaining import Known, in_order

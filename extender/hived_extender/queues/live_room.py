@@ -23,8 +23,8 @@ from hived_extender.machine import claims as service
 from hived_extender.machine import holds
 from hived_extender.machine import quota_bound as service_quotas
 from hived_extender.machine.core import Core
-from hived_extender.machine.held import Asking
 from hived_extender.machine.machine import Machine
+from hived_extender.machine.offers import Asking
 from hived_extender.machine.pods import PodRecord
 from hived_extender.machine.recording.operations import STAND_IN
 from hived_extender.machine.stand_ins import sizes_of

@@ -229,7 +229,9 @@ class Change:
             compare(self._old, self._new, present.topology, topology),
             affected,
             max(0, len(present.groups) - len(affected)),
-            outcomes(refused_by(self._new.rules.access, waiting), self._successor.core.state),
+            outcomes(
+                refused_by(self._new.rules.access, waiting), self._successor.core.state, present.topology.node_names
+            ),
             self._base_version,
             (
                 *names.warnings,

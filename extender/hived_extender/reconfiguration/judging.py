@@ -14,7 +14,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from hived.cells.state import Group, GroupState, State
-from hived.cells.topology import NO_CELL, BoolArray, IntArray
+from hived.cells.topology import NO_CELL, BoolArray, IntArray, LongArray
 from hived.life.groups import bind_info_of_slot
 from hived.scenario import Asked, Scenario
 from hived.scheduler import idle_state
@@ -36,12 +36,12 @@ from hived_config.node_names import (
 )
 from hived_config.reader import shorten
 from hived_extender.api.configuration import BadCells, ReportedJob
-from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.machine.certificates import NO_NODE
 from hived_extender.machine.cluster_cache import ClusterCache
 from hived_extender.machine.gangs.plans import Round
 from hived_extender.machine.gangs.rounds import Alone
 from hived_extender.machine.notices import Reason
+from hived_extender.machine.offers import Asking
 from hived_extender.machine.pods import PodRecord, PodState
 from hived_extender.reconfiguration.successor import Successor
 
@@ -275,47 +275,27 @@ NEVER_STARTS = "neverStarts"
 WAITS = "waits"
 
 
-class Fits(msgspec.Struct, frozen=True, eq=False):
-    """The nodes that could take each slot of a part: bool, shape (slots, nodes), and the names of these nodes.
-
-    A node that has no name here has been configured since, and may take any.
-    """
-
-    rows: BoolArray
-    nodes: tuple[str, ...]
-
-    def offer(self, state: State) -> Offer:
-        """The same for the nodes of another configuration. Cost O(slots x nodes)."""
-        place = {name: index for index, name in enumerate(self.nodes)}
-        here = np.fromiter((place.get(name, -1) for name in state.topology.node_names), np.int64)
-        rows = np.where(here >= 0, self.rows[:, here], True)
-        return Offer(rows, np.zeros_like(rows))
-
-    def key(self) -> bytes:
-        """Equal for parts that the same nodes could take."""
-        return np.packbits(self.rows).tobytes()
-
-
 class Waiting(msgspec.Struct, frozen=True):
     """A job that waits, or a part of one: its requests, in parts that start together, or why it cannot be asked for.
 
-    For each part, `fits` names the nodes that could take each of its slots by the rules of Kubernetes, whoever else is
-    there; None for any node, nothing for any nodes. `rules` says which rules refuse which nodes, "" for none. `ruled`
-    are the pods of the slots of each part, none where a pod's rules are not known. `offered` are the nodes that
-    kube-scheduler offers now. `job` is its job in lists.
+    `rules` says which rules refuse which nodes, "" for none. `offered` are the nodes that kube-scheduler offers now.
+    `job` is its job in lists.
     """
 
     name: str
     vc: str
     pods: tuple[str, ...]
-    requests: tuple[PodRequest, ...] = ()
-    fits: tuple[Fits | None, ...] = ()
-    ruled: tuple[tuple[RuledPod, ...], ...] = ()
+    parts: tuple[Asking, ...] = ()
     offered: frozenset[str] | None = None
     rules: str = ""
     why: str = ""
     is_refused: bool = False
     job: str = ""
+
+    @property
+    def requests(self) -> tuple[PodRequest, ...]:
+        """Those of its parts."""
+        return tuple(one.request for one in self.parts)
 
 
 def note_waiting(found: dict[str, Waiting], cache: ClusterCache, records: Iterable[PodRecord]) -> None:
@@ -357,35 +337,13 @@ def note_waiting(found: dict[str, Waiting], cache: ClusterCache, records: Iterab
 
 def _waiting(name: str, cache: ClusterCache, parts: Sequence[tuple[PodRequest, Sequence[PodRecord]]]) -> Waiting:
     """A job of these parts, each with the pods of its slots; it has no pods yet. Cost O(slots x nodes)."""
-    core = cache.core
+    core, offers = cache.core, cache.offers
     nodes = core.state.topology.node_names if core is not None else ()
-    fits = tuple(_fits(cache, request, slots, nodes) for request, slots in parts)
-    rules = next(filter(None, (cache.offers.refusals(one) for _, slots in parts for one in slots[:1])), "")
-    requests = tuple(request for request, _ in parts)
-    ruled = tuple(_ruled(request, slots) for request, slots in parts)
+    rules = next(filter(None, (offers.refusals(one) for _, slots in parts for one in slots[:1])), "")
     latest = next((one.offer.latest for _, slots in parts for one in slots[:1]), None)
     offered = frozenset(nodes[at] for at in np.flatnonzero(latest.mask).tolist()) if latest is not None else None
-    return Waiting(name, requests[0].spec.virtual_cluster, (), requests, fits, ruled, offered, rules)
-
-
-def _ruled(request: PodRequest, slots: Sequence[PodRecord]) -> tuple[RuledPod, ...]:
-    """The pod of each slot; the first speaks for all where there are not as many. None if one is not known."""
-    found = tuple(one.ruled for one in slots if one.ruled is not None)
-    count = sum(member.pod_count for member in request.spec.group.members)
-    if not found or len(found) < len(slots):
-        return ()
-    return found if len(found) == count else found[:1] * count
-
-
-def _fits(cache: ClusterCache, request: PodRequest, slots: Sequence[PodRecord], nodes: tuple[str, ...]) -> Fits | None:
-    """None for a pod that ignores what Kubernetes offers, and for nodes that every rule allows."""
-    if request.spec.ignore_suggested_nodes:
-        return None
-    rows = cache.offers.could_take(slots)
-    count = sum(member.pod_count for member in request.spec.group.members)
-    if len(rows) != count:
-        rows = np.broadcast_to(rows[:1], (count, rows.shape[1]))
-    return None if rows.all() else Fits(rows, nodes)
+    asking = tuple(offers.asking(Asked(request), slots) for request, slots in parts)
+    return Waiting(name, asking[0].request.spec.virtual_cluster, (), asking, offered, rules)
 
 
 def in_turn(found: Mapping[str, Waiting]) -> list[Waiting]:
@@ -407,9 +365,10 @@ def _allowed(access: AccessRules, job: Waiting) -> Waiting:
     return job
 
 
-def outcomes(jobs: Sequence[Waiting], state: State) -> list[ReportedJob]:
+def outcomes(jobs: Sequence[Waiting], state: State, nodes: Sequence[str]) -> list[ReportedJob]:
     """An entry of a report for each job, tried on `state` in turn, each with the earlier ones in place.
 
+    `nodes` are those of the configuration in force, which `Asking.fit` is of. Any other may take any pod.
     Nothing changes. Cost: a search for each of up to TRIED_ALIKE jobs that ask for the same, and another one in an
     empty cluster if it cannot start.
     """
@@ -420,7 +379,9 @@ def outcomes(jobs: Sequence[Waiting], state: State) -> list[ReportedJob]:
         alike[wanted] = alike.get(wanted, 0) + 1
         if job.requests and not job.is_refused and alike[wanted] <= TRIED_ALIKE:
             tried.append(job)
-    bundles = [_asked(job, state) for job in tried]
+    places = {name: index for index, name in enumerate(nodes)}
+    here = np.fromiter((places.get(name, -1) for name in state.topology.node_names), np.int64)
+    bundles = [[_asked(part, here, len(nodes)) for part in job.parts] for job in tried]
     found = dict(zip((job.name for job in tried), Scenario(state).plan(bundles), strict=True))
     never = _Never(state.spec)
     return [
@@ -465,12 +426,23 @@ def _verdict(job: Waiting, found: list[Decision] | UserError | None, never: _Nev
     return WAITS, job.rules if job.rules.startswith(NO_NODE) else _joined(_obstacle(found), job.rules)
 
 
-def _asked(job: Waiting, state: State) -> list[Asked]:
-    fits = job.fits or (None,) * len(job.requests)
-    return [
-        Asked(request, offer=None if fit is None else fit.offer(state))
-        for request, fit in zip(job.requests, fits, strict=True)
-    ]
+def _asked(part: Asking, here: LongArray, count: int) -> Asked:
+    """The question about a part on other nodes: `here` has their places among the `count` present ones, -1 for none."""
+    if not _is_limited(part) or part.fit.shape[1] != count:  # nodes of a moment ago
+        return Asked(part.request)
+    rows = np.where(here >= 0, _rows(part)[:, here], True)
+    return Asked(part.request, offer=Offer(rows, np.zeros_like(rows)))
+
+
+def _rows(part: Asking) -> BoolArray:
+    """The nodes that could take the pod of each slot."""
+    slots = sum(member.pod_count for member in part.request.spec.group.members)
+    return np.broadcast_to(part.fit, (slots, part.fit.shape[1]))
+
+
+def _is_limited(part: Asking) -> bool:
+    """Do rules of Kubernetes that hived has to heed keep any of its pods from any node?"""
+    return not part.request.spec.ignore_suggested_nodes and not bool(part.fit.all())
 
 
 def _joined(obstacle: str, rules: str) -> str:
@@ -489,7 +461,7 @@ def _obstacle(found: list[Decision] | UserError) -> str:
 def _wanted(job: Waiting) -> _Shape:
     """Equal for jobs that ask for the same, and that the same nodes could take."""
     specs = tuple(request.spec.of_group("") for request in job.requests)
-    return specs, tuple(b"" if fits is None else fits.key() for fits in job.fits)
+    return specs, tuple(np.packbits(_rows(one)).tobytes() if _is_limited(one) else b"" for one in job.parts)
 
 
 def _turn(job: Waiting) -> tuple[int, str]:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from hived.cells.state import State
 from hived.life.groups import without_place
+from hived.scenario import Asked
 from hived.values.errors import UserError
 from hived.values.specs import BindInfo, ClusterSpec
 from hived_config.document import ConfigError
@@ -16,6 +17,7 @@ from hived_config.loader import Configuration, load, load_text
 from hived_extender.api.configuration import ConfigReport
 from hived_extender.api.past import RecordedPast
 from hived_extender.machine.core import Placed, StateInputs, reservations
+from hived_extender.machine.offers import Asking
 from hived_extender.machine.recording.operations import New, Operation, read_scenario
 from hived_extender.machine.recording.replay import CoreScheduler, Replay, StateDetail
 from hived_extender.reconfiguration.change import Change
@@ -139,6 +141,6 @@ def _waiting(replay: Replay[CoreScheduler]) -> list[Waiting]:
     for request in replay.waiting():
         spec = request.spec
         name = spec.group.name
-        known = jobs.setdefault(name, Waiting(name, spec.virtual_cluster, (), (request,), job=name))
+        known = jobs.setdefault(name, Waiting(name, spec.virtual_cluster, (), (Asking(Asked(request)),), job=name))
         jobs[name] = replace(known, pods=(*known.pods, f"{request.namespace}/{request.name}"))
     return list(jobs.values())

@@ -34,6 +34,7 @@ from hived_extender.api.waiting import Unblock
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
 from hived_extender.insight.unblocks import unblocks_of
 from hived_extender.machine.core import Placed, StateInputs
+from hived_extender.machine.offers import Asking
 from hived_extender.reconfiguration.successor import Successor
 from tests.driver import history_parser, seeds
 from tests.property.false_waits import KINDS, World, change, make_room, new_world, random_group, small_spec
@@ -52,7 +53,7 @@ def entry_of(request: PodRequest, fit: BoolArray, offer: Offer | None = None) ->
     spec = request.spec
     return WaitingEntry(
         name=spec.group.name, namespace="ns", vc=spec.virtual_cluster, priority=spec.priority, pods=(request.name,),
-        requests=(request,), offers=(offer,), fits=(fit,), demands=((),),
+        parts=(Asking(Asked(request, offer=offer), fit),),
     )  # fmt: skip
 
 
@@ -79,7 +80,8 @@ class Carried:
     def __init__(self, snapshot: Snapshot, entry: WaitingEntry) -> None:
         self.state, self.at = copy_state(snapshot.state), snapshot.at
         self.bad_before = snapshot.bad.__contains__
-        (self.request,), (self.offer,), (self.fit,) = entry.requests, entry.offers, entry.fits
+        (part,) = entry.parts
+        self.request, self.offer, self.fit = part.request, part.offer, part.fit
 
     def carry_out(self, words: str) -> None:
         """Make the change of these words true; jobs that move are asked for again by `come_back`."""
@@ -227,7 +229,8 @@ def run(seed: int, steps: int, counts: Counter[str]) -> None:
         change(source, world, 0.08 if seed % 5 == 0 else 0.02)
         entry = random_entry(source, world)
         counts["states"] += 1
-        (request,), (offer,) = entry.requests, entry.offers
+        (part,) = entry.parts
+        request, offer = part.request, part.offer
         try:
             (decisions,) = Scenario(world.state).plan([[Asked(request, offer=offer)]])
         except UserError:

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from hived.cells.state import State
+from hived.scenario import Asked
 from hived.scheduler import handle
 from hived.values.decisions import Bind, Preempt
 from hived.values.events import Offer, Phase, PodAllocated, ScheduleRequested
@@ -13,6 +14,7 @@ from hived.values.specs import ClusterSpec, PodRequest, Rules
 from hived_config.access import AccessRules
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry, jobs_of
 from hived_extender.machine.counts import PodEnd
+from hived_extender.machine.offers import Asking
 from tests.core.builders import healthy_state, pod, rack_cluster
 
 AT = 1_800_000_000.0
@@ -84,7 +86,7 @@ class Situation:
         nodes = self.state.topology.node_names
         fits = np.array([[True if fit is None else fit.get(node, False) for node in nodes]])
         entry = WaitingEntry(
-            name, "ns", vc, priority, (f"ns/{name}",), (request,), (offer,), (fits,), ((),),
+            name, "ns", vc, priority, (f"ns/{name}",), (Asking(Asked(request, offer=offer), fits),),
             created_s=AT - 60.0 + len(self.waiting), limit_s=limit_s,
         )  # fmt: skip
         self.waiting.append(entry)

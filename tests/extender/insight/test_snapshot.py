@@ -172,7 +172,8 @@ def test_pods_that_are_alike_share_the_rows_of_their_offers() -> None:
     for index in range(3):
         small.pod(f"g-{index}", annotations=koordinator("g", 3))
     entry = found(take(small.service), "podgroup/ns/g")
-    (offer,), (fit,) = entry.offers, entry.fits
+    (part,) = entry.parts
+    offer, fit = part.offer, part.fit
     assert offer is not None
     assert offer.nodes.shape == offer.after.shape == fit.shape == (3, 4)
     assert all(np.asarray(rows).strides[0] == 0 for rows in (offer.nodes, offer.after, fit))

@@ -5,10 +5,12 @@ from collections.abc import Mapping
 import pytest
 
 from hived.cells.state import GroupState
+from hived.scenario import Asked
 from hived.values.errors import UserError
 from hived.values.specs import GroupSpec, MemberSpec, PodRequest, PodSpec, Rules
 from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import Configuration, load_text
+from hived_extender.machine.offers import Asking
 from hived_extender.machine.preemptions import PreemptionPolicy
 from hived_extender.reconfiguration import change as changes
 from hived_extender.reconfiguration.change import Change, Disagreement, Outcome, configure, tell_affected, waiting_jobs
@@ -272,7 +274,7 @@ def test_a_job_is_told_that_its_namespace_may_not_use_its_virtual_cluster_any_mo
 
 def test_a_gang_of_two_namespaces_starts_only_if_both_may_use_its_virtual_cluster() -> None:
     spec = PodSpec("b", 0, 1, GroupSpec("g", (MemberSpec(2, 1),)))
-    job = Waiting("g", "b", ("one/p", "two/q"), (PodRequest("g", "g", "one", spec),))
+    job = Waiting("g", "b", ("one/p", "two/q"), (Asking(Asked(PodRequest("g", "g", "one", spec))),))
     listed = VirtualClusterAccess((NamespaceEntry("one"),))
     (refused,) = refused_by(AccessRules(Access.NAMESPACES, {"b": listed}), [job])
     assert refused.is_refused

@@ -26,6 +26,7 @@ from hived_extender.kube_rules.nodes import NOT_THERE, NodeRules, RuledNode
 from hived_extender.kube_rules.residents import Residents, takers
 from hived_extender.kube_rules.selectors import PODS
 from hived_extender.machine.core import Placed, StateInputs, reservations
+from hived_extender.machine.offers import Asking
 from hived_extender.machine.pods import PodRecord
 from hived_extender.machine.service import Service
 from hived_extender.reconfiguration.change import waiting_jobs
@@ -298,7 +299,7 @@ def inputs_of(
         bad_nodes=[name for name in node_names if name not in held.healthy_nodes],
         losses=list(losses),
         groups=groups,
-        waiting=[_job(job) for job in waiting if job.requests],
+        waiting=[_job(job) for job in waiting if job.parts],
         rules=rules,
     )
 
@@ -395,7 +396,7 @@ def _rules_of(service: Service, waiting: Sequence[Waiting], of_groups: Collectio
     with service.runner.exclusive() as machine:
         residents, offers = machine.cache.nodes.residents, machine.cache.offers
         uids = residents.uids()
-        asking = [pod for job in waiting for part in job.ruled for pod in part]
+        asking = [pod for job in waiting for part in job.parts for pod in _of_slots(part)]
         asking += [found.pod for uid in of_groups if (found := residents.get(uid)) is not None]
         is_apart = not residents.repelling and not any(pod.demands.has_neighbour_rules for pod in asking)
         noted = FactsNoted(list(offers.nodes.values()), offers.namespace_labels, is_apart=is_apart)
@@ -409,7 +410,13 @@ def _rules_of(service: Service, waiting: Sequence[Waiting], of_groups: Collectio
                     noted.put(uid, found.node, found.pod, is_of_group=uid in of_groups)
         time.sleep(0)
     for job in waiting:
-        if job.requests:
-            is_beyond = any(pod.demands.beyond for part in job.ruled for pod in part)
-            noted.want(job.name, job.ruled, (job.offered or ()) if is_beyond else None)
+        if job.parts:
+            ruled = [_of_slots(part) for part in job.parts]
+            is_beyond = any(pod.demands.beyond for part in ruled for pod in part)
+            noted.want(job.name, ruled, (job.offered or ()) if is_beyond else None)
     return noted.rules()
+
+
+def _of_slots(part: Asking) -> Sequence[RuledPod]:
+    """The pod of each slot; none if one is not known."""
+    return () if len(part.ruled) < len(part.fit) else part.ruled * (len(_sizes(part.request)) // len(part.ruled))

@@ -6,6 +6,7 @@ Cells are held as a service does: by a stand-in in the core, from before the gro
 from random import Random
 
 from hived.life.groups import bind_info_for
+from hived.scenario import Asked
 from hived.values.decisions import Bind
 from hived.values.events import PodAllocated, PodDeleted
 from hived.values.specs import BindInfo, ClusterSpec, PodRequest
@@ -15,6 +16,7 @@ from hived_extender.insight.defrag.execution import placement_of
 from hived_extender.insight.defrag.planner import PLAN, job_shapes, plan
 from hived_extender.insight.defrag.planner import Task as Question
 from hived_extender.machine.core import StateInputs, reservations
+from hived_extender.machine.offers import Asking
 from hived_extender.reconfiguration.judging import Waiting
 from hived_simulator.changes import Change
 from hived_simulator.clusters import Answer
@@ -45,7 +47,7 @@ class MovingCluster(HivedCluster):
             configuration="",
             at=self._now_s,
             facts={uid: Facts(may_move=allowed[uid.rpartition("/")[0]]) for uid in placed},
-            waiting=[Waiting(waiting.group, waiting.vc, (request.name,), (request,))],
+            waiting=[Waiting(waiting.group, waiting.vc, (request.name,), (Asking(Asked(request)),))],
         )
 
     def chain_of(self, group: str) -> str:
