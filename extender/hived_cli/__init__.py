@@ -6,6 +6,7 @@ every command the same way: one clear message on stderr, exit code 1. A bug of o
 """
 
 import os
+import time
 from collections.abc import Mapping
 
 import click
@@ -14,6 +15,9 @@ from hived import __version__
 from hived.kernels.linked import VARIABLE, Way
 from hived.values.errors import HivedError, InvariantError, UserError
 from hived_cli.helpers.lazy import LazyGroup
+
+BEGAN_S = time.monotonic()
+"""When the program began: nearly all that it imports comes later."""
 
 SUMMARIES = {
     "serve": "Run the scheduler extender, or a whole embedded cluster.",

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from hived.values.errors import UserError
+from hived_cli import BEGAN_S
 from hived_cli.helpers.answers import as_json
 from hived_cli.helpers.progress import stop_signal
 from hived_cli.helpers.tables import table
@@ -67,7 +68,7 @@ def command(
     experiments = load_experiments(folder, names)
     output = output or ("text" if story == "lab" else "table")
     report = TableReport(click.echo) if output == "table" else Report(click.echo if output == "text" else _say_nothing)
-    results = run_all(experiments, report, start_lab, _stay if keep else None)
+    results = run_all(experiments, report, start_lab, _stay if keep else None, BEGAN_S)
     if output == "json":
         click.echo(as_json([result.as_json() for result in results]))
     if not all(result.is_passed for result in results):

@@ -204,7 +204,7 @@ class Report:
 def verdict_of(results: Sequence[Result], seconds: float, what: str) -> str:
     """The last line of a report."""
     passed = sum(result.is_passed for result in results)
-    text = f"{passed} of {len(results)} {what} passed in {seconds:.0f} s, counted from the first"
+    text = f"{passed} of {len(results)} {what} passed in {seconds:.0f} s, the start of all services included"
     return click.style(text, bold=True, fg="green" if passed == len(results) else "red")
 
 

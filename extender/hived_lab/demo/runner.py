@@ -146,13 +146,13 @@ def run_all(
     experiments: Sequence[Loaded],
     report: Report,
     start: Callable[[Path], AbstractContextManager[C]],
-    stay: Callable[[C], object] | None = None,
+    stay: Callable[[C], object] | None,
+    began_s: float,
 ) -> list[Result]:
-    """Run experiments one after the other, each on a cluster of its own, and sum up.
+    """Run experiments one after the other, each on a cluster of its own, and sum up from `began_s` on.
 
     `stay` is called with the last experiment's cluster after the summary, while that is still up.
     """
-    began = time.monotonic()
     results: list[Result] = []
     report.legend()
     for number, loaded in enumerate(experiments, start=1):
@@ -161,7 +161,7 @@ def run_all(
         with start(loaded.folder / loaded.experiment.configuration) as cluster:
             results.append(run_experiment(loaded, report, cluster, asked))
             if number == len(experiments):
-                report.summary(results, time.monotonic() - began)
+                report.summary(results, time.monotonic() - began_s)
                 if stay:
                     stay(cluster)
     return results

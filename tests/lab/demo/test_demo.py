@@ -6,13 +6,14 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
-from hived_cli import main
+from hived_cli import demo, main
 from hived_extender.api.inspection import Inspector
 from hived_extender.kube.client import PODS, KubeClient, pod_path
 from hived_lab.demo import runner
@@ -58,7 +59,14 @@ def changed(tmp_path: Path, name: str, old: str, new: str) -> str:
 
 def test_every_experiment_passes(story):
     assert story.exit_code == 0, story.output
-    assert re.search(r"\n10 of 10 experiments passed in \d+ s, counted from the first", story.output)
+    assert re.search(r"\n10 of 10 experiments passed in \d+ s, the start of all services included", story.output)
+
+
+def test_the_time_counts_from_the_start_of_the_program(monkeypatch):
+    monkeypatch.setattr(demo, "BEGAN_S", time.monotonic() - 1000)
+    found = re.search(r"\n1 of 1 experiments passed in (\d+) s", run("--only", "gang").output)
+    assert found is not None
+    assert int(found[1]) >= 1000
 
 
 def test_the_story_fits_on_100_columns(story):
