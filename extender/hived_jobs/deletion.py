@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from hived.values.errors import UserError
+from hived.values.specs import count_pods
 from hived_extender.api.names import GANG, is_full
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import Job
@@ -184,7 +185,7 @@ def of_single_pod(kube: KubeClient, namespace: str, name: str) -> Deletion | Non
         request = pod_request(pod.metadata.uid, name, namespace, _annotations(pod))
     except UserError:
         return None  # the service knows how to call it
-    is_single = sum(member.pod_count for member in request.spec.group.members) == 1
+    is_single = count_pods(request.spec.group.members) == 1
     return of_pods(kube, [f"{namespace}/{name}"]) if is_single else None
 
 

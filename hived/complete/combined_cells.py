@@ -11,12 +11,11 @@ import numpy as np
 
 from hived.cells.state import State
 from hived.cells.topology import NO_CELL, IntArray, TopologyArrays
-from hived.complete.offers import slot_sizes
 from hived.hived_rules.packing import Request
 from hived.hived_rules.placement import Placement
 from hived.kernels.jit import entry_kernel
 from hived.values.events import Limit, Offer, Spread, Together
-from hived.values.specs import GroupSpec, MemberSpec
+from hived.values.specs import GroupSpec, MemberSpec, sizes_of
 
 MOST_LEAVES = 256
 """Groups with more leaves are not searched for in this way: each leaf is a pod to the search."""
@@ -47,7 +46,7 @@ def has_cells_below_nodes(t: TopologyArrays, view: int) -> bool:
 def leaf_by_leaf(state: State, request: Request, offer: Offer) -> tuple[Request, Offer]:
     """The same group as pods of one leaf, each pod together on a node, and the offer for these."""
     members = request.pod.spec.group.members
-    sizes = np.array(slot_sizes(members))
+    sizes = np.array(sizes_of(members))
     slot_of = np.repeat(np.arange(len(sizes)), sizes)
     is_first = np.append(True, slot_of[1:] != slot_of[:-1])
     by_node = np.arange(offer.nodes.shape[1], dtype=np.int32)
@@ -74,7 +73,7 @@ def by_pod(state: State, request: Request, found: Placement) -> Placement:
     Pods of one node get its leaves in the order of the tree, larger pods first.
     """
     assert found.virtual is not None
-    sizes = slot_sizes(request.pod.spec.group.members)
+    sizes = sizes_of(request.pod.spec.group.members)
     starts = np.cumsum([0, *sizes])
     node = state.arrays.node[found.physical]
     physical, virtual = found.physical.copy(), found.virtual.copy()

@@ -18,7 +18,6 @@ from hived.cells.views import chain_of_view
 from hived.complete.assignment import Assignment, Place, Tries
 from hived.complete.capacity import ELASTIC, IDLE, LENT, LENT_ELASTIC, LOWER, Capacity
 from hived.complete.domains import Domains
-from hived.complete.offers import slot_sizes
 from hived.complete.pod_classes import PodClass, find_pod_classes
 from hived.hived_rules.packing import Request, broken_above, cells_of
 from hived.hived_rules.placement import Placement
@@ -26,7 +25,7 @@ from hived.life.preemption import preempt_lazily_for
 from hived.life.virtual_leaves import choose_virtual
 from hived.values.errors import InvariantError, UserError
 from hived.values.events import Offer
-from hived.values.specs import MIN_GUARANTEED_PRIORITY, Rules
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, Rules, count_pods, sizes_of
 
 _ANYWHERE = 0  # in place of a level
 _NO_RANK = -1
@@ -93,7 +92,7 @@ def fit_idle(
 def offer_to_all(state: State, request: Request) -> Offer:
     """The suggested nodes, or all, as an offer to each pod; all rows are one piece of memory."""
     nodes = len(state.topology.node_names)
-    slots = sum(member.pod_count for member in request.pod.spec.group.members)
+    slots = count_pods(request.pod.spec.group.members)
     mask = np.ones(nodes, np.bool_) if request.ignore else request.suggested
     return Offer(np.broadcast_to(mask, (slots, nodes)), np.broadcast_to(np.zeros(nodes, np.bool_), (slots, nodes)))
 
@@ -234,7 +233,7 @@ def _sums(place: IntArray, values: LongArray) -> LongArray:
 def _take_leaves(state: State, problem: Problem, capacity: Capacity, rank: int, places: list[Place]) -> Placement:
     """Pick the leaves of each pod, and the virtual cells behind them."""
     members = problem.request.pod.spec.group.members
-    sizes = slot_sizes(members)
+    sizes = sizes_of(members)
     by_row: dict[int, list[int]] = {}
     for slot, place in enumerate(places):
         by_row.setdefault(place.row, []).append(slot)

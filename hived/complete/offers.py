@@ -12,7 +12,7 @@ from hived.cells.state import NO_GROUP, State
 from hived.cells.topology import NO_CELL, IntArray
 from hived.values.errors import UserError
 from hived.values.events import Limit, Offer, Spread, Together
-from hived.values.specs import GroupSpec, MemberSpec
+from hived.values.specs import GroupSpec, MemberSpec, count_pods
 
 Rule = Limit | Spread | Together
 AnyArray = npt.NDArray[np.generic]
@@ -20,7 +20,7 @@ AnyArray = npt.NDArray[np.generic]
 
 def check_offer(offer: Offer, group: GroupSpec, node_count: int) -> None:
     """Raise UserError unless every array of an offer has the shape and the kind of values that its rule wants."""
-    slots = sum(member.pod_count for member in group.members)
+    slots = count_pods(group.members)
     for name, mask in (("nodes", offer.nodes), ("after", offer.after)):
         _expect(mask, f"offer.{name}", "b", (slots, node_count))
     for number, rule in enumerate(offer.rules):
@@ -48,11 +48,6 @@ def _expect(array: AnyArray, where: str, kind: str, shape: tuple[int, ...]) -> N
     if array.dtype.kind != kind or array.shape != shape:
         kinds = {"b": "bool", "i": "signed integers"}
         raise UserError(f"{where} has shape {array.shape} of {array.dtype}, expected {kinds[kind]} of shape {shape}")
-
-
-def slot_sizes(members: tuple[MemberSpec, ...]) -> list[int]:
-    """The number of leaves of each slot's pod."""
-    return [member.leaf_cell_count for member in members for _ in range(member.pod_count)]
 
 
 def slot_nodes(state: State, members: tuple[MemberSpec, ...], physical: IntArray) -> IntArray:

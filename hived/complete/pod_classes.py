@@ -15,7 +15,7 @@ import numpy as np
 from hived.cells.topology import BoolArray
 from hived.complete.capacity import Capacity
 from hived.values.events import Limit, Offer, Spread, Together
-from hived.values.specs import MemberSpec
+from hived.values.specs import MemberSpec, sizes_of
 
 Kind = tuple[int, tuple[int, ...], tuple[bool, ...]]
 """Size, weights and counts of a class: what decides how many of its pods a row has room for."""
@@ -36,7 +36,7 @@ def find_pod_classes(members: tuple[MemberSpec, ...], offer: Offer) -> list[PodC
     limits = [rule.weight for rule in offer.rules if isinstance(rule, Limit)]
     spreads = [rule.counts for rule in offer.rules if isinstance(rule, Spread)]
     together = [rule.slots for rule in offer.rules if isinstance(rule, Together)]
-    sizes = [member.leaf_cell_count for member in members for _ in range(member.pod_count)]
+    sizes = sizes_of(members)
     row_of = _row_keys(offer.nodes), _row_keys(offer.after)
     classes: dict[tuple[object, ...], list[int]] = {}
     parts: dict[tuple[object, ...], tuple[int, tuple[int, ...], tuple[bool, ...], tuple[bool, ...]]] = {}

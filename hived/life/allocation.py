@@ -42,6 +42,7 @@ from hived.values.specs import (
     MemberSpec,
     PodPlacement,
     PodRequest,
+    sizes_of,
 )
 
 _FREE, _USED = int(CellState.FREE), int(CellState.USED)
@@ -307,7 +308,7 @@ def _add(state: State, group: Group, pod: PodRequest, slots: Sequence[int], info
 def _check_pods(state: State, group: Group, pods: Sequence[PodRequest], slots: Slots) -> None:
     """Raise UserError unless the pods' groups can take these slots of a group."""
     refused = f"affinity group {group.name} cannot be split:"
-    sizes = _sizes(group.members)
+    sizes = sizes_of(group.members)
     if len(pods) != len(slots):
         raise UserError(f"{refused} it has {len(slots)} pods, {len(pods)} are given")
     if sorted(slot for own in slots for slot in own) != list(range(len(sizes))):
@@ -315,7 +316,7 @@ def _check_pods(state: State, group: Group, pods: Sequence[PodRequest], slots: S
     taken = set(state.groups) - {group.name}
     for pod, own in zip(pods, slots, strict=True):
         held = [sizes[slot] for slot in own]
-        if not held or pod.spec.leaf_cell_count not in held or _sizes(pod.spec.group.members) != held:
+        if not held or pod.spec.leaf_cell_count not in held or sizes_of(pod.spec.group.members) != held:
             what = f"slot {own[0]} has {held[0]} leaf cells for one pod" if len(held) == 1 else f"slots {list(own)}"
             raise UserError(f"{refused} {what}, {pod.label} asks for others")
         field = differing_field(pod.spec, group.spec)
@@ -324,10 +325,6 @@ def _check_pods(state: State, group: Group, pods: Sequence[PodRequest], slots: S
         if pod.spec.group.name in taken:
             raise UserError(f"{refused} there is a group {pod.spec.group.name} already")
         taken.add(pod.spec.group.name)
-
-
-def _sizes(members: Sequence[MemberSpec]) -> list[int]:
-    return [member.leaf_cell_count for member in members for _ in range(member.pod_count)]
 
 
 def _by_size(placements: Sequence[PodPlacement], members: Sequence[MemberSpec]) -> tuple[tuple[PodPlacement, ...], ...]:

@@ -6,7 +6,7 @@ from hived.cells.state import Group, State
 from hived.cells.topology import NO_CELL, IntArray
 from hived.cells.views import views_to_try
 from hived.values.errors import UserError
-from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec, Rules
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec, Rules, count_leaves
 
 _OF_ONE_POD = ("members", "ignoreK8sSuggestedNodes", "withinCell", "elastic")
 
@@ -82,7 +82,7 @@ def check_own(state: State, pod: PodRequest, own: IntArray) -> None:
     if state.spec.rules is Rules.HIVED:
         return
     arrays, spec = state.arrays, pod.spec
-    wanted = sum(member.pod_count * member.leaf_cell_count for member in spec.group.members)
+    wanted = count_leaves(spec.group.members)
     where = f"[{pod.label}]: own cells of VC {spec.virtual_cluster}:"
     if spec.priority < MIN_GUARANTEED_PRIORITY:
         raise UserError(f"{where} an opportunistic group has none; ask without them")

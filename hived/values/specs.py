@@ -4,7 +4,7 @@ Everything here is immutable and free of YAML, JSON and Kubernetes. `hived_confi
 has then checked it; the core checks again only input that would corrupt its arrays.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -98,6 +98,21 @@ class MemberSpec:
 
     pod_count: int
     leaf_cell_count: int
+
+
+def count_pods(members: Iterable[MemberSpec]) -> int:
+    """The pods of a group."""
+    return sum(member.pod_count for member in members)
+
+
+def count_leaves(members: Iterable[MemberSpec]) -> int:
+    """The leaf cells of all its pods."""
+    return sum(member.pod_count * member.leaf_cell_count for member in members)
+
+
+def sizes_of(members: Iterable[MemberSpec]) -> list[int]:
+    """The leaf cells of the pod of each slot, in slot order."""
+    return [member.leaf_cell_count for member in members for _ in range(member.pod_count)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from hived.complete.capacity import Capacity
 from hived.complete.owners import by_place
 from hived.values.decisions import HoldingGroup
 from hived.values.events import Offer
-from hived.values.specs import MemberSpec, PodSpec
+from hived.values.specs import MemberSpec, PodSpec, count_leaves, count_pods
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class ViewLeaves:
         """Might the pods of each size by themselves have room, and all of them leaves? If not, they have no place."""
         rows = self._rows(self.usable(heals=heals, offers=offers))
         members = self._spec.group.members
-        if self._most(rows) < sum(member.pod_count * member.leaf_cell_count for member in members):
+        if self._most(rows) < count_leaves(members):
             return False
         if self._state.spec.virtual_clusters[self._spec.virtual_cluster].combines:  # a pod may take several rows
             return True
@@ -228,7 +228,7 @@ def cells_needed(members: tuple[MemberSpec, ...], span: int) -> int:
 
 def of_largest(offer: Offer, members: tuple[MemberSpec, ...]) -> Offer:
     """An offer to one pod: the nodes offered to any of the largest pods of a group, without rules."""
-    first = sum(member.pod_count for member in members[:-1])
+    first = count_pods(members[:-1])
     return Offer(_any_row(offer.nodes[first:])[None], _any_row(offer.after[first:])[None])
 
 

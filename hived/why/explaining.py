@@ -15,10 +15,9 @@ import numpy as np
 from hived.cells.state import NO_GROUP, Group, State
 from hived.cells.topology import NO_CELL, BoolArray, IntArray
 from hived.cells.views import views_to_try
-from hived.complete.offers import slot_sizes
 from hived.values.decisions import Cause, Explanation, HoldingGroup
 from hived.values.events import Offer
-from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec, Rules
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec, Rules, count_leaves, count_pods, sizes_of
 from hived.why.counts import (
     CellCount,
     ViewLeaves,
@@ -78,7 +77,7 @@ def _cells(leaves: IntArray, span: int) -> IntArray:
 
 def _refused(state: State, group: Group, offer: Offer | None) -> BoolArray:
     """Return which leaves of a group are on nodes that are not offered to their pod, which is not there yet."""
-    slots = np.repeat(np.arange(len(group.holders)), slot_sizes(group.members))
+    slots = np.repeat(np.arange(len(group.holders)), sizes_of(group.members))
     if offer is None:
         return np.zeros(len(slots), np.bool_)
     is_open = np.array([holder is None for holder in group.holders], np.bool_)
@@ -137,7 +136,7 @@ class _Question:
         self._views = _look_at(state, self._view_numbers, spec, offer)
         self._counted_views: dict[tuple[bool, bool], list[ViewLeaves]] = {}
         self._reach = [reach_of(state, view) for view in self._view_numbers]
-        slots = sum(member.pod_count for member in spec.group.members)
+        slots = count_pods(spec.group.members)
         self._is_small = slots * len(state.topology.node_names) <= MOST_SEARCHED
 
     def least_set(self) -> tuple[int, ...] | None:
@@ -178,7 +177,7 @@ class _Question:
 
     @property
     def _wanted(self) -> int:
-        return sum(member.pod_count * member.leaf_cell_count for member in self._request.spec.group.members)
+        return count_leaves(self._request.spec.group.members)
 
     def _nearness(self, place: int, count: CellCount) -> tuple[int, int, int, int]:
         """Return how much of the largest pod a view could ever hold; its free cells, its free leaves, and all its

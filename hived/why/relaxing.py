@@ -25,7 +25,7 @@ from hived.scenario import Result, Scenario
 from hived.scheduler import idle_state
 from hived.search import search, search_offered
 from hived.values.events import Offer
-from hived.values.specs import MIN_GUARANTEED_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, GroupSpec, MemberSpec, PodRequest, PodSpec, count_pods
 from hived.why.counts import leaves_of, reach_of
 
 NO_LEAVES = np.zeros(0, np.int32)
@@ -34,7 +34,7 @@ NO_LEAVES = np.zeros(0, np.int32)
 def every_node(state: State, pod: PodRequest) -> Offer:
     """An offer of every node to each pod of a group, without rules; all rows are one piece of memory."""
     nodes = len(state.topology.node_names)
-    slots = sum(member.pod_count for member in pod.spec.group.members)
+    slots = count_pods(pod.spec.group.members)
     return Offer(
         np.broadcast_to(np.ones(nodes, np.bool_), (slots, nodes)),
         np.broadcast_to(np.zeros(nodes, np.bool_), (slots, nodes)),

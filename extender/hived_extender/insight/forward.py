@@ -28,7 +28,7 @@ from hived.scenario import Asked, Scenario, nodes_of, pods_of
 from hived.values.decisions import Bind, Decision, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.events import Offer, Phase, PodAllocated, PodDeleted
-from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest, Rules
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest, Rules, count_leaves
 from hived.virtual_time import Agenda, Lineup, Occupancy
 from hived_extender.insight.snapshot import RunningFacts, Snapshot, WaitingEntry
 from hived_extender.machine.certificates import NEVER_PREEMPTS
@@ -162,11 +162,6 @@ def scene_of(snapshot: Snapshot) -> Scene:
     )
 
 
-def leaf_count(request: PodRequest) -> int:
-    """Leaf cells of the whole group of a pod."""
-    return sum(member.pod_count * member.leaf_cell_count for member in request.spec.group.members)
-
-
 def has_own_cells(group: Group) -> bool:
     """Does a group use cells of its virtual cluster, and not those of others?"""
     return group.virtual is not None
@@ -179,7 +174,8 @@ def _waiter(entry: WaitingEntry) -> Waiter:
         kinds.append((one.request.spec.of_group(""), None if one.offer is None else _key(one.offer, one.fit)))
         is_restricted |= one.offer is not None and not bool(one.fit.all())
     is_asked = bool(entry.parts) and not entry.refusal
-    return Waiter(entry, (entry.preempts, *kinds), sum(map(leaf_count, entry.requests)), is_asked, is_restricted)
+    leaves = sum(count_leaves(one.spec.group.members) for one in entry.requests)
+    return Waiter(entry, (entry.preempts, *kinds), leaves, is_asked, is_restricted)
 
 
 def _key(offer: Offer, fit: BoolArray) -> Hashable:
@@ -386,7 +382,7 @@ class Play:
                 lent = decision.lazily_preempted
             for name in lent:
                 self._usage.remove(name)
-            self._usage.add(request.spec.group.name, entry.vc, entry.priority, leaf_count(request))
+            self._usage.add(request.spec.group.name, entry.vc, entry.priority, count_leaves(request.spec.group.members))
         if all(taken.values()):
             self.starts[number] = self._now_s
             if self._lengths[number] < math.inf:

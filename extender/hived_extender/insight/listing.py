@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hived.cells.state import CellState, Group, GroupState
 from hived.cells.topology import NO_CELL, LongArray
 from hived.scenario import nodes_of
-from hived.values.specs import PodRequest
+from hived.values.specs import PodRequest, count_pods
 from hived_extender.api.names import GANG, is_full
 from hived_extender.api.waiting import (
     FOR_JOBS,
@@ -459,7 +459,7 @@ def _one_of_each_group(requests: Sequence[PodRequest]) -> list[PodRequest]:
 def of_all_pods(requests: list[PodRequest], wanted: int) -> list[PodRequest]:
     """The requests of all pods of a job whose pods start one by one, from those of some, if these are alike."""
     sizes = {(one.spec.leaf_cell_type, one.spec.group.members) for one in requests}
-    is_alike = len(sizes) == 1 and sum(each.pod_count for each in requests[0].spec.group.members) == 1
+    is_alike = len(sizes) == 1 and count_pods(requests[0].spec.group.members) == 1
     return requests[:1] * max(wanted, len(requests)) if is_alike else requests
 
 

@@ -19,7 +19,7 @@ from hived.cells.copying import copy_groups, copy_state
 from hived.cells.state import Group, State
 from hived.scenario import Asked
 from hived.values.errors import InvariantError, UserError
-from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest, count_leaves
 from hived_config.access import AccessRules
 from hived_extender.api.waiting import PodView
 from hived_extender.jobs.job import JobName
@@ -215,7 +215,7 @@ class Snapshot(msgspec.Struct, frozen=True, eq=False):
     def holds_cells_of(self, entry: WaitingEntry) -> bool:
         """Are cells held for the pods that a waiting job asks for?"""
         held = [name for name in self.jobs.get(entry.name, ()) if held_job(name) is not None]
-        asked = sum(one.pod_count * one.leaf_cell_count for each in entry.requests for one in each.spec.group.members)
+        asked = sum(count_leaves(each.spec.group.members) for each in entry.requests)
         return 0 < asked <= sum(len(self.state.groups[name].physical) for name in held)
 
 

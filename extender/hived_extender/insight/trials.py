@@ -57,6 +57,7 @@ from hived.values.specs import (
     VirtualCellSpec,
     VirtualClusterSpec,
     WorkTimes,
+    count_pods,
 )
 from hived_extender.api.names import names_of, short_name
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, own_pods
@@ -406,7 +407,7 @@ def _with_pods(wanted: Asking, members: tuple[MemberSpec, ...]) -> Asking:
     changed_spec = with_fields(
         spec, leaf_cell_count=members[0].leaf_cell_count, group=GroupSpec(spec.group.name, members)
     )
-    offer, count = wanted.offer, slot_count(members)
+    offer, count = wanted.offer, count_pods(members)
     if offer is not None:
         shape = count, offer.nodes.shape[1]
         nodes = offer.nodes.all(axis=0)
@@ -425,11 +426,6 @@ def _for_pods(rule: Limit | Spread | Together, count: int) -> Limit | Spread | T
             return with_fields(rule, counts=np.full(count, bool(rule.counts.any()), np.bool_))
         case Together():
             return with_fields(rule, slots=np.full(count, bool(rule.slots.any()), np.bool_))
-
-
-def slot_count(members: Sequence[MemberSpec]) -> int:
-    """The number of pods."""
-    return sum(one.pod_count for one in members)
 
 
 def _by_all(fit: BoolArray) -> BoolArray:
@@ -506,7 +502,7 @@ class Trials:
         self.state: State = snapshot.state
         self.wanted = entry.parts
         self._before = [tuple(changed(part, Priority(one.priority)) for part in one.parts) for one in before]
-        slots = sum(slot_count(spec.group.members) for spec in self.specs)
+        slots = sum(count_pods(spec.group.members) for spec in self.specs)
         self._weight = 1 + slots // SLOTS_OF_A_TRIAL
         self._own = {one.request.spec.group.name for parts in (self.wanted, *self._mates) for one in parts}
         self._own_jobs = {entry.name, entry.gang, *own_pods(snapshot).get(entry.object, ())}

@@ -30,6 +30,8 @@ from hived.values.specs import (
     PodSpec,
     Rules,
     VirtualClusterSpec,
+    count_leaves,
+    count_pods,
 )
 from hived_config.words import listed_with
 from hived_extender.api.waiting import Unblock, pods_that_start
@@ -52,7 +54,6 @@ from hived_extender.insight.trials import (
     Resize,
     Trials,
     refusal,
-    slot_count,
     state_after,
     words,
 )
@@ -257,7 +258,7 @@ def _said(change: Change, trials: Trials) -> str:
 def _pods_text(members: tuple[MemberSpec, ...], trials: Trials) -> str:
     own = _members(trials) or trials.specs[0].group.members
     if [one.leaf_cell_count for one in own] == [one.leaf_cell_count for one in members]:
-        return f"with {slot_count(members)} of its {slot_count(own)} pods"
+        return f"with {count_pods(members)} of its {count_pods(own)} pods"
     leaf_type = trials.wanted[0].request.spec.leaf_cell_type or "GPU"
     now, then = ([(one.leaf_cell_count, one.pod_count) for one in each] for each in (own, members))
     return f"as {pods_told(then, leaf_type)} instead of {pods_told(now, leaf_type)}"
@@ -379,7 +380,7 @@ def _pods(trials: Trials) -> Iterator[tuple[Change, Outcome]]:
     """Smaller pods with as many cells together, as large as can be."""
     members = _members(trials)
     if members is not None:
-        total, largest = sum(one.pod_count * one.leaf_cell_count for one in members), members[-1].leaf_cell_count
+        total, largest = count_leaves(members), members[-1].leaf_cell_count
         sizes = sorted({size for size in _node_sizes(trials) if size < largest and total % size == 0}, reverse=True)
         yield from _tried(trials, (Pods((MemberSpec(total // size, size),)) for size in sizes), 1)
 
@@ -410,7 +411,7 @@ def _members(trials: Trials) -> tuple[MemberSpec, ...] | None:
     members = trials.wanted[0].request.spec.group.members
     if len(trials.asked) > 1:  # as if all of its pods started together
         members = tuple(with_fields(one, pod_count=one.pod_count * len(trials.asked)) for one in members)
-    return members if slot_count(members) else None
+    return members if count_pods(members) else None
 
 
 def _node_sizes(trials: Trials) -> set[int]:

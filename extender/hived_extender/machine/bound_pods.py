@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from hived.cells.state import Group
 from hived.life.groups import bind_info_of_slot, without_place
 from hived.values.errors import HivedError, UserError
-from hived.values.specs import BindInfo, PodRequest
+from hived.values.specs import BindInfo, PodRequest, sizes_of
 from hived_extender.jobs.annotations import BIND_INFO, LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.jobs.bind_info import Prover, annotations_anew, isolation_text
 from hived_extender.jobs.device_words import NO_DEVICE
@@ -500,7 +500,7 @@ class BoundPods:
         known = [one for one in records if one is not None and one.is_in_core and not one.is_of_dialect]
         if not known or len(known) < len(records) or len({one.uid for one in known}) < len(known):
             return []
-        sizes = [member.leaf_cell_count for member in group.members for _ in range(member.pod_count)]
+        sizes = sizes_of(group.members)
         first = min(holders)  # a split seats it in the first slot of its size
         kept = sorted(set(range(len(sizes))) - set(gone), key=lambda slot: (sizes[slot], slot != first, slot))
         part = part_of(group.spec.group, Counter(sizes[slot] for slot in kept), known[0].key)

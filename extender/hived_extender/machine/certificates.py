@@ -17,7 +17,7 @@ from hived.cells.state import State
 from hived.cells.topology import BoolArray, Topology
 from hived.values.decisions import Cause, Explanation, HoldingGroup
 from hived.values.events import Offer
-from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, count_leaves
 from hived.why.relaxing import Emptied
 from hived_config.words import counted, listed_with
 from hived_extender.api.names import short_name
@@ -336,7 +336,7 @@ def of_all_parts(
     """Explain one of several requests that start together, or that all of them ask for more leaf cells than exist."""
     if len(requests) < 2 or Cause.NEVER in explanation.causes:
         return explanation
-    wanted = sum(one.pod_count * one.leaf_cell_count for each in requests for one in each.spec.group.members)
+    wanted = sum(count_leaves(each.spec.group.members) for each in requests)
     most = emptied.leaves_for(state, requests)
     if wanted <= most:
         return explanation

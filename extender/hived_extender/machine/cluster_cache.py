@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived.values.events import Offer
-from hived.values.specs import NO_TIMES, OPPORTUNISTIC_PRIORITY, BindInfo, GroupSpec, PodRequest
+from hived.values.specs import NO_TIMES, OPPORTUNISTIC_PRIORITY, BindInfo, GroupSpec, PodRequest, sizes_of
 from hived_config.reader import printable
 from hived_extender.jobs.access import MIRROR
 from hived_extender.jobs.annotations import PREFIX
@@ -535,7 +535,7 @@ class ClusterCache:
         if offer is None or group is None or record.is_of_dialect or len(group.holders) < 3 or core.reserves(request):
             return offer
         wanted = request.spec.leaf_cell_count
-        sizes = [member.leaf_cell_count for member in group.members for _ in range(member.pod_count)]
+        sizes = sizes_of(group.members)
         index = core.state.topology.node_index
         nodes = [
             index[node]

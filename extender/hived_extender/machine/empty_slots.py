@@ -8,6 +8,7 @@ import logging
 import math
 
 from hived.cells.state import Group, GroupState
+from hived.values.specs import sizes_of
 from hived_extender.machine.cluster_cache import ClusterCache
 from hived_extender.machine.core import Core
 from hived_extender.machine.effects import Outbox
@@ -127,7 +128,7 @@ class EmptySlots:
 
     def _due(self, group: Group) -> list[int]:
         """The slots to give back (rule 26.15); waiting pods hold the newest empty slots of their size."""
-        now, since, sizes = self._outbox.now.at, self._since[group.name], _sizes(group)
+        now, since, sizes = self._outbox.now.at, self._since[group.name], sizes_of(group.members)
         waiting = self._cache.waiting_sizes(group.spec.group)
         due: list[int] = []
         for slot in sorted(since, key=lambda each: (-since[each], each)):
@@ -144,7 +145,3 @@ class EmptySlots:
 
 def _kept_s(group: Group) -> float:
     return LENT_S if group.virtual is None else OWN_S
-
-
-def _sizes(group: Group) -> list[int]:
-    return [member.leaf_cell_count for member in group.members for _ in range(member.pod_count)]

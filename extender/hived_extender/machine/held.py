@@ -17,7 +17,7 @@ from hived.scenario import Asked
 from hived.values.decisions import Bind
 from hived.values.errors import UserError
 from hived.values.events import Offer, Phase
-from hived.values.specs import FREE_PRIORITY, BindInfo, PodPlacement, PodRequest
+from hived.values.specs import FREE_PRIORITY, BindInfo, PodPlacement, PodRequest, sizes_of
 from hived_extender.jobs.job import JobName, JobRef
 from hived_extender.kube_rules.demands import DemandsReader
 from hived_extender.machine.claims import Allowed
@@ -26,7 +26,7 @@ from hived_extender.machine.core import Core
 from hived_extender.machine.jobs import is_of
 from hived_extender.machine.offers import Asking
 from hived_extender.machine.pods import PodRecord
-from hived_extender.machine.stand_ins import like, ranges_of, sizes_of, stand_in_name
+from hived_extender.machine.stand_ins import like, ranges_of, stand_in_name
 from hived_extender.machine.stimuli import Hold
 from hived_extender.machine.victim_sets import Wanted
 

@@ -9,7 +9,7 @@ from hived.cells.topology import BoolArray
 from hived.life.groups import bind_info_of_slot, member_slots
 from hived.values.decisions import Bind
 from hived.values.events import Offer
-from hived.values.specs import PodRequest
+from hived.values.specs import PodRequest, sizes_of
 from hived_extender.jobs.job import JobName
 from hived_extender.machine.cluster_cache import ClusterCache
 from hived_extender.machine.core import Core
@@ -17,7 +17,6 @@ from hived_extender.machine.gangs.plans import Round
 from hived_extender.machine.gangs.rounds import Rounds, single_request
 from hived_extender.machine.held import Held, HeldJobs, Taker, are_whole
 from hived_extender.machine.pods import PodRecord, PodState
-from hived_extender.machine.stand_ins import sizes_of
 
 log = logging.getLogger(__name__)
 

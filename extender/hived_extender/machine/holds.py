@@ -16,7 +16,7 @@ from hived.scenario import Asked
 from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
 from hived.values.events import Phase
-from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodRequest, PodSpec, sizes_of
 from hived_extender.jobs.job import JobRef
 from hived_extender.machine.claims import Afterwards, Claim, Stage, met
 from hived_extender.machine.cluster_cache import ClusterCache
@@ -28,7 +28,7 @@ from hived_extender.machine.pods import PodRecord, PodState
 from hived_extender.machine.preemptions import Preemptions
 from hived_extender.machine.quota_bound import QuotaBound
 from hived_extender.machine.retries import Retries
-from hived_extender.machine.stand_ins import guaranteed, sizes_of, stand_in_name
+from hived_extender.machine.stand_ins import guaranteed, stand_in_name
 from hived_extender.machine.stimuli import (
     Claimed,
     GroupsEvicted,

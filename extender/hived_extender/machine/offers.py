@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from hived.cells.topology import NO_CELL, BoolArray, Topology
 from hived.scenario import Asked
 from hived.values.events import Offer
-from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec, count_pods, sizes_of
 from hived_extender.jobs.node_names import Mask
 from hived_extender.kube_rules.demands import Demands, NamespaceLabels, RuledPod
 from hived_extender.kube_rules.mates import Surroundings, mate_rules
@@ -228,7 +228,7 @@ class Offers:
                 rows[kind] = mask, self._clearable(record, candidates) > mask if clears else self._none
         found = [rows[kind] for kind in kinds]
         nodes, after = [mask for mask, _ in found], [mask for _, mask in found]
-        sizes = _sizes(spec)
+        sizes = sizes_of(spec.group.members)
         if self._is_borrower(spec):
             if spec.ignore_suggested_nodes:
                 nodes = [self._all] * len(nodes)
@@ -252,7 +252,7 @@ class Offers:
         """
         rows: dict[Hashable, Mask] = {}
         found: list[Mask] = []
-        sizes, residents = _sizes(request.spec), self._around.residents
+        sizes, residents = sizes_of(request.spec.group.members), self._around.residents
         for slot in range(len(sizes)):
             record = members[slot] if len(members) == len(sizes) else members[0]
             key = self._kind(record), before.nodes[slot].tobytes() if len(members) > 1 else b""
@@ -366,7 +366,7 @@ class Offers:
         """All nodes for each pod of a request; None as in `of`. Cost O(1)."""
         if request.spec.ignore_suggested_nodes or self._is_too_large(request.spec):
             return None
-        slots = sum(member.pod_count for member in request.spec.group.members)
+        slots = count_pods(request.spec.group.members)
         if slots not in self._everywhere:
             shape = slots, len(self._names)
             self._everywhere[slots] = Offer(np.broadcast_to(self._all, shape), np.broadcast_to(self._none, shape))
@@ -482,7 +482,7 @@ class Offers:
 
     def _is_too_large(self, spec: PodSpec) -> bool:
         """True if the group, of any size in its spec, has more pods than the cluster could have."""
-        return sum(member.pod_count for member in spec.group.members) > self._leaf_count
+        return count_pods(spec.group.members) > self._leaf_count
 
     def _nodes(self, record: PodRecord, exact: PodRecord | None) -> Mask:
         if record.offer.latest is not None and record is exact:
@@ -630,10 +630,6 @@ def _leaf_counts(topology: Topology | None) -> npt.NDArray[np.int32]:
     arrays = topology.arrays
     is_leaf = (arrays.level == 1) & (arrays.vc == NO_CELL)
     return np.bincount(arrays.node[is_leaf], minlength=len(topology.node_names)).astype(np.int32)
-
-
-def _sizes(spec: PodSpec) -> list[int]:
-    return [member.leaf_cell_count for member in spec.group.members for _ in range(member.pod_count)]
 
 
 def _rows(masks: Sequence[Mask]) -> Mask:

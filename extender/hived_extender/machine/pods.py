@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
-from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec, count_pods
 from hived_extender.jobs.asks import Ask
 from hived_extender.jobs.job import WORKLOAD, JobName, JobRef
 from hived_extender.jobs.kinds import gangs, kueue
@@ -341,7 +341,7 @@ class PodRecord:
         if said is not None and said.gang is not None:
             return said.total or said.minimum or 1
         request = self.request
-        return 1 if request is None else sum(one.pod_count for one in request.spec.group.members)
+        return 1 if request is None else count_pods(request.spec.group.members)
 
     @property
     def is_queued(self) -> bool:

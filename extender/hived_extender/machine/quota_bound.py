@@ -18,7 +18,7 @@ from hived.cells.state import Group, State
 from hived.cells.topology import NO_CELL
 from hived.values.decisions import Wait
 from hived.values.errors import UserError
-from hived.values.specs import MIN_GUARANTEED_PRIORITY, MemberSpec, PodRequest, PodSpec
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest, PodSpec, count_leaves
 from hived_extender.jobs.amounts import amounts_of
 from hived_extender.jobs.job import JobName
 from hived_extender.jobs.kinds import marks
@@ -420,7 +420,7 @@ class QuotaBound:
         if hold.request:
             return hold.request
         known = {id(pod): amounts_of(pod) for pod in hold.pods}
-        leaf_count = sum(member.pod_count * member.leaf_cell_count for member in hold.spec.group.members)
+        leaf_count = count_leaves(hold.spec.group.members)
         total = _sum(known[id(pod)] for pod in hold.pods)
         return self._cache.interpreter.cell_amounts.at_least(total, hold.spec.leaf_cell_type, leaf_count)
 
@@ -430,7 +430,7 @@ class QuotaBound:
         leaf_type = core.state.topology.cell_type(int(leaves[0])) if len(leaves) else group.spec.leaf_cell_type
         pods = {pod.uid: pod for pod in (*_pods_of(group), *((more,) if more is not None else ()))}
         said = [(self._asked.get(pod.uid, _NOTHING), pod.spec) for pod in pods.values()]
-        return self._amounts(said, _leaf_count(group.spec.group.members), leaf_type)
+        return self._amounts(said, count_leaves(group.spec.group.members), leaf_type)
 
     def _amounts(self, pods: Sequence[tuple[Words, PodSpec]], leaf_count: int, leaf_type: str) -> Amounts:
         total = _sum(asked.amounts for asked, _ in pods)
@@ -458,7 +458,7 @@ class QuotaBound:
         group = core.state.groups.get(spec.group.name)
         if group is None:
             key = self._key_of_pod(record, asked, spec.group.name)
-            found = self._amounts([(asked, spec)], _leaf_count(spec.group.members), spec.leaf_cell_type)
+            found = self._amounts([(asked, spec)], count_leaves(spec.group.members), spec.leaf_cell_type)
             return None if key is None else (key, found)
         key = self._key_of.get(group.name)
         if key is None or request.uid in group.slots_of or request.uid in group.preempting_pods:
@@ -505,10 +505,6 @@ def _pods_of(group: Group) -> list[PodRequest]:
     """The pods with a group's cells or waiting for them, once each."""
     pods = {pod.uid: pod for pod in group.holders if pod is not None}
     return list((pods | group.preempting_pods).values())
-
-
-def _leaf_count(members: Iterable[MemberSpec]) -> int:
-    return sum(member.pod_count * member.leaf_cell_count for member in members)
 
 
 def _sum(all_amounts: Iterable[Amounts]) -> dict[str, float]:

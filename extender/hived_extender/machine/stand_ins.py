@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hived.life.groups import bind_info_for
 from hived.values.errors import UserError
-from hived.values.specs import BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived.values.specs import BindInfo, GroupSpec, MemberSpec, PodRequest, PodSpec, sizes_of
 from hived_extender.jobs.job import parts_of
 from hived_extender.machine.core import Core
 from hived_extender.machine.recording.operations import STAND_IN, held_for
@@ -54,11 +54,6 @@ class StandIns:
     def are_victims(self, core: Core) -> bool:
         """True if other pods have reserved cells held here."""
         return any(core.is_victim(pod) for pod in self.pods)
-
-
-def sizes_of(members: Sequence[MemberSpec]) -> list[int]:
-    """The leaf cells of each slot of a group, in slot order."""
-    return [member.leaf_cell_count for member in members for _ in range(member.pod_count)]
 
 
 def members_of(sizes: Sequence[int]) -> tuple[MemberSpec, ...]:

@@ -20,7 +20,7 @@ from hived.scenario import Asked, first_enough
 from hived.values.decisions import Bind, Preempt, Wait
 from hived.values.errors import UserError
 from hived.values.events import Offer
-from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec, Rules
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, BindInfo, PodRequest, PodSpec, Rules, sizes_of
 from hived_extender.kube_rules.demands import RuledPod
 from hived_extender.kube_rules.residents import NO_ANTI_AFFINITY, NO_ANTI_AFFINITY_OF_OTHERS
 from hived_extender.machine.cluster_cache import ClusterCache
@@ -139,7 +139,7 @@ class VictimSets:
         if not (has_rules or (vc is not None and vc.spares)):
             return None
         is_limited = has_rules or any(one.offer is not None and not one.offer.nodes.all() for one in wanted)
-        if not is_limited and sum(len(_sizes(one)) for one in wanted) < 2:
+        if not is_limited and sum(len(sizes_of(one.request.spec.group.members)) for one in wanted) < 2:
             return None
         world, named = self._World(self, core, wanted), _named(found)
         leavers = world.of(named)
@@ -187,7 +187,7 @@ class VictimSets:
         ):
             return
         world = self._World(self, core, wanted, who)
-        if len(wanted) == 1 and len(_sizes(wanted[0])) == 1:
+        if len(wanted) == 1 and len(sizes_of(wanted[0].request.spec.group.members)) == 1:
             yield from world.for_one(wanted[0])
         else:
             yield from world.for_all()
@@ -699,14 +699,10 @@ def _is_ruled(wanted: Wanted) -> bool:
     )
 
 
-def _sizes(wanted: Wanted) -> list[int]:
-    return [one.leaf_cell_count for one in wanted.request.spec.group.members for _ in range(one.pod_count)]
-
-
 def _ruled_of(wanted: Wanted) -> list[RuledPod]:
     """The pod of each slot; the first speaks for all where there are not as many."""
     pods = [record.ruled for record in wanted.members if record.ruled is not None]
-    count = len(_sizes(wanted))
+    count = len(sizes_of(wanted.request.spec.group.members))
     return pods if len(pods) == count else pods[:1] * count
 
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
-from hived.values.specs import PodRequest, PodSpec
+from hived.values.specs import PodRequest, PodSpec, count_leaves
 from hived_config.selectors import Selector, matches
 from hived_extender.api.names import names_of as ranks_of
 from hived_extender.api.queues import HELD_LATER, QueueArgs, QueuedJob, QueueReport
@@ -484,7 +484,7 @@ class QueueAnswers:
             state=_state(entry, reason),
             since=waits_since(entry) if waits else entry.since_s,
             reason=entry.problem or found.sentence + troubled + above + held,
-            gpus=sum(one.pod_count * one.leaf_cell_count for one in asked.group.members) if asked is not None else 0,
+            gpus=count_leaves(asked.group.members) if asked is not None else 0,
             asks=asks_of([PodRequest("", "", "", asked)], asked.leaf_cell_type) if asked is not None else "",
             cause=found.cause,
             when=found.when,

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from hived.values.errors import UserError
-from hived.values.specs import ClusterSpec
+from hived.values.specs import ClusterSpec, count_pods
 from hived_config.rules import Queueing
 from hived_extender.jobs.bind_info import Prover
 from hived_extender.jobs.job import Job, JobName, JobRef, JobState
@@ -135,9 +135,7 @@ def count(queues: QueuedJobs) -> dict[str, QueueCount]:
             one = found[unit.queue] = QueueCount(unit.vc)
         if entry.life is Life.WAITING:
             one.waiting += 1
-            one.waiting_pods += (
-                0 if entry.job.ref.kind == gangs.KIND else sum(member.pod_count for member in unit.spec.group.members)
-            )
+            one.waiting_pods += 0 if entry.job.ref.kind == gangs.KIND else count_pods(unit.spec.group.members)
             since_s = waits_since(entry)
             one.oldest_s = since_s if one.oldest_s is None else min(one.oldest_s, since_s)
         elif entry.life.has_cells:

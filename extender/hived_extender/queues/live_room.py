@@ -16,7 +16,7 @@ from hived.cells.state import GroupState, State
 from hived.life.groups import bind_info_of_slot, virtual_leaves
 from hived.values.decisions import Bind, Wait
 from hived.values.errors import UserError
-from hived.values.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, BindInfo, PodSpec
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, BindInfo, PodSpec, count_pods, sizes_of
 from hived_extender.jobs.job import JobName, JobRef
 from hived_extender.jobs.wire import Pod
 from hived_extender.machine import claims as service
@@ -27,7 +27,6 @@ from hived_extender.machine.machine import Machine
 from hived_extender.machine.offers import Asking
 from hived_extender.machine.pods import PodRecord
 from hived_extender.machine.recording.operations import STAND_IN
-from hived_extender.machine.stand_ins import sizes_of
 from hived_extender.machine.stimuli import Claimed, Hold, HoldAsked, HoldShrunk, UpgradeAsked, VictimsAsked
 from hived_extender.machine.stimuli import Victims as Leaving
 from hived_extender.queues.own_schedule import behind_node
@@ -248,7 +247,7 @@ class LiveRoom:
         spec = replace(unit.spec.of_group(unit.key), lazy_preemption=False)
         if ask.is_borrowed:
             spec = replace(spec, priority=OPPORTUNISTIC_PRIORITY, pinned_cell_id="")
-        slots = sum(member.pod_count for member in spec.group.members)
+        slots = count_pods(spec.group.members)
         if sum(count for _, count in pods) != slots:
             pods = []
         slots_pods = tuple(pod for pod, count in pods for _ in range(count))

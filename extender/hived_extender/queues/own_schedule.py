@@ -33,8 +33,9 @@ from hived.values.specs import (
     PodSpec,
     Rules,
     WorkTimes,
+    sizes_of,
 )
-from hived_extender.machine.stand_ins import like, ranges_of, sizes_of
+from hived_extender.machine.stand_ins import like, ranges_of
 from hived_extender.queues.units import Unit
 
 COPYING = 10

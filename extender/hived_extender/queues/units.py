@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
-from hived.values.specs import ClusterSpec, GroupSpec, PodSpec
+from hived.values.specs import ClusterSpec, GroupSpec, PodSpec, count_leaves
 from hived_extender.jobs.job import Job, Minimum, PodKind
 from hived_extender.jobs.needs import Need
 from hived_extender.jobs.quotas.backing import virtual_cluster_of
@@ -83,7 +83,7 @@ class Unit(msgspec.Struct, frozen=True):
     @property
     def leaf_count(self) -> int:
         """Leaf cells of the whole gang."""
-        return sum(member.pod_count * member.leaf_cell_count for member in self.spec.group.members)
+        return count_leaves(self.spec.group.members)
 
 
 NO_UNIT = Unit("", "", PodSpec("", 0, 0, GroupSpec("", ())), 0.0)

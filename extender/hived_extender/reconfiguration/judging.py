@@ -21,7 +21,7 @@ from hived.scheduler import idle_state
 from hived.values.decisions import Applied, Bind, Decision, Preempt
 from hived.values.errors import UserError
 from hived.values.events import Offer
-from hived.values.specs import MIN_GUARANTEED_PRIORITY, ClusterSpec, PodRequest, PodSpec, VirtualClusterSpec
+from hived.values.specs import MIN_GUARANTEED_PRIORITY, ClusterSpec, PodRequest, PodSpec, VirtualClusterSpec, count_pods
 from hived_config.access import AccessRules
 from hived_config.document import Mistake
 from hived_config.loader import Configuration
@@ -436,7 +436,7 @@ def _asked(part: Asking, here: LongArray, count: int) -> Asked:
 
 def _rows(part: Asking) -> BoolArray:
     """The nodes that could take the pod of each slot."""
-    slots = sum(member.pod_count for member in part.request.spec.group.members)
+    slots = count_pods(part.request.spec.group.members)
     return np.broadcast_to(part.fit, (slots, part.fit.shape[1]))
 
 

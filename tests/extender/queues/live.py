@@ -21,8 +21,8 @@ from hived.values.events import (
     PodDeleted,
     ScheduleRequested,
 )
-from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec
-from hived_extender.machine.stand_ins import like, sizes_of
+from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec, sizes_of
+from hived_extender.machine.stand_ins import like
 from hived_extender.queues.room import Ask, Claimed, NoCells, Pending, Victims
 from hived_extender.queues.units import Unit
 

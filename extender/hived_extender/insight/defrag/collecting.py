@@ -15,7 +15,7 @@ import numpy as np
 
 from hived.cells.topology import BoolArray
 from hived.values.events import Offer
-from hived.values.specs import BindInfo, ClusterSpec, PodRequest
+from hived.values.specs import BindInfo, ClusterSpec, PodRequest, count_pods, sizes_of
 from hived_config.rules import Moving
 from hived_extender.api.defrag import InputGroup, InputJob, InputLoss, InputPlace, InputPod, InputRules, Inputs
 from hived_extender.jobs.annotations import spec_fields
@@ -184,14 +184,14 @@ class KubeFacts:
     def wanted_refused(self, request: PodRequest, gone: Collection[str]) -> dict[int, frozenset[int]]:
         """By size, the nodes that no pod of this size of a wanted request may come to, though all of `gone` leave."""
         found: dict[int, frozenset[int]] = {}
-        for (pod, offered), size in zip(self._slots(request), _sizes(request), strict=False):
+        for (pod, offered), size in zip(self._slots(request), sizes_of(request.spec.group.members), strict=False):
             refused = self._refused_for_good(pod, gone) | self._not_offered(offered)
             found[size] = found[size] & refused if size in found else refused
         return {size: refused for size, refused in found.items() if refused}
 
     def offer(self, request: PodRequest) -> Offer | None:
         """The nodes that Kubernetes offers to a wanted request now; None if any will do. Cost O(pods x nodes)."""
-        slots, sizes = self._slots(request), _sizes(request)
+        slots, sizes = self._slots(request), sizes_of(request.spec.group.members)
         if not slots:
             return None
         known: dict[int, BoolArray] = {}
@@ -255,10 +255,6 @@ class KubeFacts:
 def _plain(value: RuledNode | RuledPod) -> Any:
     """As JSON has it."""
     return msgspec.json.decode(msgspec.json.encode(value))
-
-
-def _sizes(request: PodRequest) -> list[int]:
-    return [one.leaf_cell_count for one in request.spec.group.members for _ in range(one.pod_count)]
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -419,4 +415,5 @@ def _rules_of(service: Service, waiting: Sequence[Waiting], of_groups: Collectio
 
 def _of_slots(part: Asking) -> Sequence[RuledPod]:
     """The pod of each slot; none if one is not known."""
-    return () if len(part.ruled) < len(part.fit) else part.ruled * (len(_sizes(part.request)) // len(part.ruled))
+    count = count_pods(part.request.spec.group.members)
+    return () if len(part.ruled) < len(part.fit) else part.ruled * (count // len(part.ruled))

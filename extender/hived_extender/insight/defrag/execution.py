@@ -39,6 +39,7 @@ from hived.values.specs import (
     PodRequest,
     PodSpec,
     WorkTimes,
+    count_pods,
 )
 from hived_extender.api.defrag import (
     DefragPlan,
@@ -392,7 +393,7 @@ class Sketch(Rehearsal):
     def _reserve(self, requests: Sequence[PodRequest]) -> None:
         """Have something wanted in place, rather on used nodes: unused ones are for groups that move there."""
         for request in requests:
-            pods = sum(member.pod_count for member in request.spec.group.members)
+            pods = count_pods(request.spec.group.members)
             used = np.broadcast_to(self._before, (pods, len(self._before))).copy()
             if (offer := self.facts.offer(request)) is not None:
                 used &= offer.nodes
@@ -474,7 +475,7 @@ def _bins_by_name(
     """The bins of the pods of each group of a mover; none of a guest."""
     left = list(solution.bins.get(number, ()))
     for name in puzzle.movers[number].names if left else ():
-        count = sum(member.pod_count for member in sketch.running[name].requests[0].spec.group.members)
+        count = count_pods(sketch.running[name].requests[0].spec.group.members)
         yield name, tuple(left[:count])
         left = left[count:]
 

@@ -13,7 +13,15 @@ import msgspec
 from hived.cells.state import State
 from hived.cells.topology import NO_CELL
 from hived.values.errors import UserError
-from hived.values.specs import MIN_GUARANTEED_PRIORITY, BindInfo, ClusterSpec, PodPlacement, PodRequest
+from hived.values.specs import (
+    MIN_GUARANTEED_PRIORITY,
+    BindInfo,
+    ClusterSpec,
+    PodPlacement,
+    PodRequest,
+    count_leaves,
+    count_pods,
+)
 from hived_extender.api.defrag import DefragPlan, Inputs, Move, PlannedPod, WantedOutcome
 from hived_extender.api.names import matching
 from hived_extender.api.waiting import Job
@@ -603,17 +611,14 @@ def _allowances(task: Task, copy: Copy, names: Sequence[str], *, in_doubt: bool 
         if task.inputs.rules is not None:
             by_pod = copy.facts.refused_for_good(group.requests, gone, in_doubt=in_doubt)
             by_slot = dict(zip(slots_of(group), by_pod, strict=True))
-            refused = tuple(by_slot.get(slot, NO_BINS) for slot in range(len(_slot_sizes(group))))
+            count = count_pods(group.requests[0].spec.group.members)
+            refused = tuple(by_slot.get(slot, NO_BINS) for slot in range(count))
         found[name] = Allowed(lost_of(group, task.inputs.at), group.entry.gang, refused)
     return found
 
 
 def _uids(copy: Copy, names: Iterable[str]) -> frozenset[str]:
     return frozenset(request.uid for name in names for request in copy.running[name].requests)
-
-
-def _slot_sizes(group: Running) -> list[int]:
-    return [one.leaf_cell_count for one in group.requests[0].spec.group.members for _ in range(one.pod_count)]
 
 
 def _wanted_refused(
@@ -664,7 +669,7 @@ def lost_of(group: Running, at: float) -> int:
     if group.entry.started_at is None:
         return 0
     since = max(group.entry.started_at, group.entry.checkpointed_at or 0.0)
-    leaves = sum(member.pod_count * member.leaf_cell_count for member in group.requests[0].spec.group.members)
+    leaves = count_leaves(group.requests[0].spec.group.members)
     return leaves * max(0, int(at - since))
 
 

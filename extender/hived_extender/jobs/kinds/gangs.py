@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hived.values.errors import UserError
+from hived.values.specs import count_pods
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, is_quickly_read, read_spec
 from hived_extender.jobs.bind_info import asks_in_own_words
 from hived_extender.jobs.document import Part
@@ -133,7 +134,7 @@ def members_of(pod: Pod, said: Description | None) -> tuple[GangKey | None, int]
     """The gang of a pod, and how many pods that needs. Raises UserError while its object is not there."""
     if asks_in_own_words(pod.annotations):
         group = read_spec(pod.annotations[SCHEDULING_SPEC]).group
-        return None, sum(member.pod_count for member in group.members)
+        return None, count_pods(group.members)
     if said is None or said.gang is None:
         return None, 1
     if said.missing and said.minimum is None:

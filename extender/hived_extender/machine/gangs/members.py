@@ -12,7 +12,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
-from hived.values.specs import GroupSpec, PodRequest
+from hived.values.specs import GroupSpec, PodRequest, count_pods
 from hived_extender.jobs.annotations import PREFIX
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.kinds import kueue
@@ -151,7 +151,7 @@ class NamedGroups:
     def put(self, record: PodRecord, group: GroupSpec) -> None:
         """Add a pod to its group, unless it is the only one."""
         self.remove(record.uid)
-        if _count(group) > 1:
+        if count_pods(group.members) > 1:
             self._pods.setdefault(group.name, {})[record.uid] = record
             self._name_of[record.uid] = group.name
 
@@ -165,7 +165,7 @@ class NamedGroups:
 
     def missing(self, group: GroupSpec) -> str:
         """The reason why an opportunistic group without cells waits for unborn pods (rule 26.14), "" if all exist."""
-        wanted = _count(group)
+        wanted = count_pods(group.members)
         if wanted == 1:
             return ""
         there = len(self.present(group))
@@ -192,7 +192,7 @@ class NamedGroups:
 
     def waiting_for(self, uid: str, group: GroupSpec) -> list[str]:
         """The uids of pods that waited for this one, the last of its group."""
-        if _count(group) == 1 or self.missing(group):
+        if count_pods(group.members) == 1 or self.missing(group):
             return []
         return [one.uid for one in self._pods[group.name].values() if one.uid != uid and _waits_for(one, group)]
 
@@ -208,7 +208,7 @@ class NamedGroups:
         """
         group = request.spec.group
         named = self._pods.get(group.name, {})
-        if record.uid not in named or len(named) < 2 or _count(group) > MOST_SLOTS:
+        if record.uid not in named or len(named) < 2 or count_pods(group.members) > MOST_SLOTS:
             return [record]
         by_size: dict[int, list[PodRecord]] = {request.spec.leaf_cell_count: [record]}
         for one in named.values():
@@ -219,10 +219,6 @@ class NamedGroups:
             pods = by_size.get(member.leaf_cell_count, [])[: member.pod_count]
             slots += pods + [record] * (member.pod_count - len(pods))
         return slots
-
-
-def _count(group: GroupSpec) -> int:
-    return sum(member.pod_count for member in group.members)
 
 
 def _waits_for(record: PodRecord, group: GroupSpec) -> bool:

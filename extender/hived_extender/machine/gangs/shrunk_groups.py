@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hived.cells.state import Group
 from hived.values.errors import UserError
-from hived.values.specs import BindInfo, GroupSpec, PodRequest, PodSpec
+from hived.values.specs import BindInfo, GroupSpec, PodRequest, PodSpec, sizes_of
 
 
 class ShrunkGroups:
@@ -111,5 +111,5 @@ def _in_group(request: PodRequest, group: GroupSpec) -> PodRequest:
 
 
 def _has_free_slot(group: Group, size: int) -> bool:
-    sizes = [member.leaf_cell_count for member in group.spec.group.members for _ in range(member.pod_count)]
+    sizes = sizes_of(group.spec.group.members)
     return any(holder is None and each == size for holder, each in zip(group.holders, sizes, strict=True))
