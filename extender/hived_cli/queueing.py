@@ -16,6 +16,7 @@ from hived_cli.helpers.names import (
     find_alone,
     find_held,
     find_jobs,
+    find_queued,
     namespace_option,
     one_of,
     submitted_as,
@@ -84,8 +85,10 @@ def keeping_its_place(action: QueueAction, done: str, summary: str) -> click.Com
         *, inspector: Inspector, connect: Callable[[], KubeClient], job: str, namespace: str, output: str
     ) -> None:
         try:
-            find_alone(inspector, job, namespace)
-            change(inspector, job, action, output, namespace=namespace)
+            found = find_alone(inspector, job, namespace)
+            if found is None and find_queued(inspector, job, namespace) is not None:
+                raise UserError(f"{job} is in no queue", HTTPStatus.NOT_FOUND)
+            change(inspector, job if found is None else found.name, action, output, namespace=namespace)
         except UserError as error:
             if error.code not in NOT_THERE or isinstance(error, NoAnswerError):
                 raise

@@ -143,28 +143,32 @@ def test_a_job_is_found_by_the_names_of_its_pods_and_its_own(
     assert result.output.startswith(expected if isinstance(expected, str) else expected.name)
 
 
-def test_of_several_jobs_with_a_name_the_first_that_waits_is_answered(service: WaitingService) -> None:
-    other = replace(GANG, name="other/gang", namespace="other", pods=["other/pod"])
-    service.jobs.insert(1, other)
-    result = why(service, "gang")
-    assert result.stdout.startswith("podgroup/lab/gang")
-    assert result.stderr == "gang is part of 2 names; this is podgroup/lab/gang, others are other/gang\n"
-
-
-def test_a_running_job_of_several_with_a_short_name_says_which_others_there_are(service: WaitingService) -> None:
+def test_several_jobs_with_a_name_are_listed_and_one_is_asked_for(service: WaitingService) -> None:
     one, other = (replace(TRAIN, name=f"Job/{where}/fit", namespace=where, pods=[]) for where in ("default", "lab"))
     service.jobs += [one, other]
     service.whys |= {name: Why(job=one) for name in ("Job/default/fit", "default/fit")}
     result = why(service, "fit")
-    assert result.stdout.startswith("Job/default/fit")
-    assert result.stderr == "fit is part of 2 names; this is Job/default/fit, others are Job/lab/fit\n"
+    told = "Error: fit is part of 2 names: Job/default/fit, Job/lab/fit; give one of them\n"
+    assert (result.exit_code, result.stdout, result.stderr) == (1, "", told)
+    assert why(service, "fit", "-n", "default").stdout.startswith("Job/default/fit")
+
+
+def test_a_kind_before_a_name_tells_a_pod_from_a_job_of_the_name(service: WaitingService) -> None:
+    job = replace(TRAIN, name="Job/default/solo", namespace="default", pods=[])
+    service.jobs.append(job)
+    service.whys["Job/default/solo"] = Why(job=job)
+    assert why(service, "solo").exit_code == 1
+    assert why(service, "pod/solo").stdout.startswith("default/solo ")
+    assert why(service, "job/solo").stdout.startswith("Job/default/solo ")
 
 
 @pytest.mark.parametrize(
     ("name", "expected", "others"),
     [
         ("default/solo", "default/solo", ""),
-        ("solo", QUEUED.name, "solo is part of 2 names; this is Job/default/solo, others are default/solo\n"),
+        ("solo", "", "Error: solo is part of 2 names: Job/default/solo, default/solo; give one of them\n"),
+        ("pod/solo", "default/solo", ""),
+        ("job/solo", QUEUED.name, ""),
         ("Job/default/solo", QUEUED.name, ""),
     ],
 )
@@ -174,8 +178,8 @@ def test_a_full_name_goes_before_that_of_a_job_in_a_queue(
     service.queued = dict.fromkeys((QUEUED.name, "default/solo", "solo"), QUEUED)
     service.whys[QUEUED.name] = Why(job=Job(name=QUEUED.name, state="Waiting"))
     result = why(service, name)
-    assert (result.exit_code, result.stderr) == (0, others)
-    assert result.stdout.startswith(f"{expected} ")
+    assert (result.exit_code, result.stderr) == (0 if expected else 1, others)
+    assert result.stdout.startswith(f"{expected} " if expected else "")
 
 
 def test_an_unknown_name_has_its_nearest_ones(service: WaitingService) -> None:

@@ -88,31 +88,19 @@ def find_queued(inspector: Inspector, name: str, namespace: str) -> QueuedJob | 
 
 
 def find_waiting(inspector: Inspector, name: str, namespace: str) -> QueuedJob | None:
-    """The job of a queue that a name means; None if it means none, or one out of queues at a higher rank (rule 24.19).
-
-    A line names the other jobs that it means as well. Raises UserError if those are in queues alone.
-    """
+    """As `find_alone`; None as well if the name is the full one of a job out of queues, and a short one of several."""
     try:
-        queued = find_queued(inspector, name, namespace)
+        return find_alone(inspector, name, namespace)
     except UserError as error:
         jobs = _present(inspector, is_new=False) if error.code == HTTPStatus.CONFLICT else []
         if not any(job.name == name for job in jobs):
             raise
         return None
-    if queued is None or queued.name == name:
-        return queued
-    jobs = _present(inspector, is_new=False)
-    if all(job.name != queued.name for job in jobs):  # lists are up to two seconds old, and have the first ones alone
-        jobs.append(Job(name=queued.name, state="Waiting", namespace=queued.namespace))
-    found = matching(jobs, name, namespace)
-    if all(job.name != queued.name for job in found):
-        return None
-    _tell_others(found, name, queued.name)
-    return queued
 
 
 def find_alone(inspector: Inspector, name: str, namespace: str) -> QueuedJob | None:
-    """The job of a queue that a name means and no other job beside it; None if it means none, or is another's full one.
+    """The job of a queue that a name means and no other job beside it; None if it means none, or one out of queues at a
+    higher rank (rule 24.19).
 
     Raises UserError (409) if it means several, which lists them.
     """
@@ -120,10 +108,13 @@ def find_alone(inspector: Inspector, name: str, namespace: str) -> QueuedJob | N
     if queued is None or queued.name == name:
         return queued
     jobs = _present(inspector, is_new=False)
-    if any(job.name == name for job in jobs):
-        return None
     mine = [job for job in jobs if queued.name in (job.name, *job.aliases, *job.pods)]
-    others = [job for job in matching(jobs, name, namespace) if job not in mine]
+    if not mine:  # lists are up to two seconds old, and have the first ones alone
+        mine = [Job(name=queued.name, state="Waiting", namespace=queued.namespace)]
+    found = matching([*(job for job in jobs if job not in mine), *mine], name, namespace)
+    others = [job for job in found if job not in mine]
+    if others and others == found:
+        return None
     one_of([Job(name=queued.name, state="Waiting"), *others], name)
     return queued
 
@@ -131,9 +122,9 @@ def find_alone(inspector: Inspector, name: str, namespace: str) -> QueuedJob | N
 def find_why(inspector: Inspector, name: str, namespace: str) -> tuple[str, Why]:
     """All that is known of a job, by whatever name, and the name that the service knows.
 
-    Raises UserError, with names that are nearly this one, if it is unknown; OlderError. Of several jobs with this name
-    the first one that waits is answered, and a line says so; one that has ended only if no other is there. An unknown
-    job may have been submitted a moment ago: it is asked for once more, `AGAIN_S` later.
+    Raises UserError, with names that are nearly this one, if it is unknown; (409) if several jobs have it; OlderError.
+    One that has ended is answered only if no other is there, the latest of several. An unknown job may have been
+    submitted a moment ago: it is asked for once more, `AGAIN_S` later.
     """
     found, _ = _find_why(inspector, name, namespace)
     if found is None:
@@ -256,10 +247,10 @@ def _guessed_why(
 
 
 def _listed_why(inspector: Inspector, name: str, namespace: str) -> tuple[list[Job], tuple[str, Why] | None]:
-    """All jobs, and the first one that the name means."""
+    """All jobs, and the one that the name means. Raises UserError (409) if it means several."""
     jobs = [job for job in inspector.jobs() if job.name != MASKED]
-    present = [job for job in jobs if not has_ended(job)]
-    return jobs, _first_of(inspector, matching(present, name, namespace), name)
+    found = matching([job for job in jobs if not has_ended(job)], name, namespace)
+    return jobs, _first_of(inspector, [one_of(found, name)] if found else [], name)
 
 
 def find_ended(inspector: Inspector, name: str, namespace: str) -> list[Job]:

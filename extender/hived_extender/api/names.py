@@ -74,7 +74,8 @@ def names_of(name: str, parts: Iterable[str] = ()) -> tuple[tuple[str, ...], ...
     pods = tuple(part.partition("/")[2] for part in (name, *parts) if part.count("/") == 1)
     objects = [each for each in (name, *parts) if is_full(each)]
     with_namespace = [each for one in objects for each in _with_namespace(one)]
-    return (name,), parts, tuple(with_namespace), (*(each for one in objects for each in _short(one)), *pods)
+    named = [f"pod/{pod}" for pod in pods]
+    return (name,), parts, tuple(with_namespace), (*(each for one in objects for each in _short(one)), *pods, *named)
 
 
 def is_called(job: str, name: str) -> bool:
@@ -169,9 +170,10 @@ def matching(jobs: Iterable[Job], name: str, namespace: str = "") -> list[Job]:
         for job, names in ranked
         if not namespace or namespace == job.namespace or any(pod.startswith(f"{namespace}/") for pod in job.pods)
     ]
-    return [job for job, names in here if not bare.isdisjoint(names[_BARE])] or [
-        job for job, _ in here if name in (*parts_of(job.name), *_of_group(job.name))
-    ]
+    for wanted in ({name}, bare):  # a kind that is said counts, where a job has it
+        if called := [job for job, names in here if not wanted.isdisjoint(names[_BARE])]:
+            return called
+    return [job for job, _ in here if name in (*parts_of(job.name), *_of_group(job.name))]
 
 
 def _of_group(name: str) -> tuple[str, str]:
