@@ -29,7 +29,6 @@ from hived_cli.helpers.tables import output_option, with_note
 from hived_cli.helpers.waits import (
     ENDED_STATES,
     UNKNOWN,
-    WAITING_STATES,
     age,
     brief_when,
     ended_columns,
@@ -56,7 +55,7 @@ from hived_extender.api.paths import (
 )
 from hived_extender.api.pictures import BAD, FREE, RESERVED, cell_picture, legend, letters
 from hived_extender.api.queues import QueuedJob, QueuedJobs, QueueReport
-from hived_extender.api.waiting import MASKED, FreeCells, Job, Jobs, NodeView
+from hived_extender.api.waiting import MASKED, WAITING_STATES, FreeCells, Job, Jobs, NodeView, with_records
 from hived_extender.jobs.progress import read_duration
 from hived_extender.kube.client import KubeClient
 
@@ -504,8 +503,7 @@ def jobs(
             found = _without_held(found, held)
             told = msgspec.json.encode(Jobs(items=found)) if held else told
         elif held := [job for job in held if is_wanted(job)]:
-            first = sum(job.state in WAITING_STATES for job in found)
-            found = [*found[:first], *held, *found[first:]]
+            found = with_records(found, held)
             told = msgspec.json.encode(Jobs(items=found))
         if name is not None:
             found = matching([job for job in found if job.name != MASKED], name, wanted["namespace"])

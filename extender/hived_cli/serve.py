@@ -16,6 +16,7 @@ import click
 from click.core import ParameterSource
 
 from hived_cli.helpers.answers import FiniteRange
+from hived_cli.helpers.connecting import held_records
 from hived_cli.helpers.progress import stop_signal
 from hived_cli.helpers.refusals import refused_in_vain
 from hived_config.loader import load
@@ -350,6 +351,7 @@ def command(**given: Any) -> None:
                 webhook=options.webhook_server(),
                 syncing=syncing,
                 binding_secret=options.secret(),
+                held_records=lambda kube: held_records(lambda **_: kube),
                 stop=stop,
             ) as extender,
         ):

@@ -1,6 +1,6 @@
 """`hived top`: the virtual clusters, the jobs that wait, and the bad nodes, live."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
 
@@ -8,15 +8,16 @@ import click
 import msgspec
 
 from hived_cli.helpers.answers import as_json, output_option
-from hived_cli.helpers.connecting import asks_service
+from hived_cli.helpers.connecting import asks_api_server, asks_service, held_records
 from hived_cli.helpers.names import complete_vcs, of_vc
 from hived_cli.helpers.tables import table
-from hived_cli.helpers.waits import WAITING_STATES, age, job_table
+from hived_cli.helpers.waits import age, job_table
 from hived_cli.helpers.watching import follow, interval_option, is_live
 from hived_config.reader import printable
 from hived_config.words import counted
 from hived_extender.api.inspection import Inspector
-from hived_extender.api.waiting import FreeCells, Job, NodeView, leaf_rows
+from hived_extender.api.waiting import WAITING_STATES, FreeCells, Job, NodeView, leaf_rows, with_records
+from hived_extender.kube.client import KubeClient
 
 QUEUED = "50"
 """Jobs of queues that are shown, first ones first."""
@@ -40,8 +41,11 @@ class Frame(msgspec.Struct, frozen=True):
 )
 @output_option
 @interval_option("From one look to the next, on a terminal.")
+@asks_api_server
 @asks_service
-def command(*, inspector: Inspector, vc: str, output: str, interval_s: float) -> None:
+def command(
+    *, inspector: Inspector, connect: Callable[..., KubeClient | None], vc: str, output: str, interval_s: float
+) -> None:
     """Show the virtual clusters, the bad nodes and the jobs that wait, live.
 
     For each virtual cluster and chain: GPUs that are promised, in use, lent and bad, those in use included, and how
@@ -58,20 +62,25 @@ def command(*, inspector: Inspector, vc: str, output: str, interval_s: float) ->
       hived top | mail -s 'the cluster this morning' me
       hived top -o json | jq '.jobs | length'
     """
+
+    def frame() -> Frame:
+        return _frame(inspector, connect, vc)
+
     if output == "json":
-        click.echo(as_json(_frame(inspector, vc)))
+        click.echo(as_json(frame()))
     elif is_live():
-        follow(inspector, lambda: _drawn(_frame(inspector, vc), inspector.server), interval_s, leaves_last=False)
+        follow(inspector, lambda: _drawn(frame(), inspector.server), interval_s, leaves_last=False)
     else:
-        click.echo(_drawn(_frame(inspector, vc), inspector.server))
+        click.echo(_drawn(frame(), inspector.server))
 
 
-def _frame(inspector: Inspector, vc: str) -> Frame:
+def _frame(inspector: Inspector, connect: Callable[..., KubeClient | None], vc: str) -> Frame:
+    held = [job for job in held_records(connect) if vc in ("", job.vc)]
     return Frame(
         datetime.now(UTC).isoformat(timespec="seconds"),
         of_vc(inspector.free_cells(), vc),
         inspector.nodes(is_bad=True),
-        inspector.jobs({"vc": [vc], "queued": [QUEUED]}),
+        with_records(inspector.jobs({"vc": [vc], "queued": [QUEUED]}), held),
     )
 
 

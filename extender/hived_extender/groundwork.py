@@ -14,6 +14,7 @@ import msgspec
 from hived.values.errors import HivedError, UserError
 from hived_config.loader import Configuration
 from hived_extender.api.paths import HEALTH_PATH, READINESS_PATH, Health, Readiness
+from hived_extender.api.waiting import Job
 from hived_extender.http import server
 from hived_extender.http.access import Security
 from hived_extender.http.answers import Answer
@@ -76,7 +77,8 @@ class Options(TypedDict, total=False):
     without either, every pod that says so counts as bound by hived. Where kernels are not linked, they are compiled
     beside the service unless `compiles_kernels` is False. `stop` ends a start that waits for the API server.
     `is_served_elsewhere`: a WSGI server listens, at `listen` if that is given, and not the extender. `as_anyone`
-    connects without credentials to an API server that lets everybody do everything.
+    connects without credentials to an API server that lets everybody do everything. `held_records` lists the jobs that
+    are suspended in their records of `hived submit`, as far as the viewer of a page may read these.
     """
 
     listen: str
@@ -94,6 +96,7 @@ class Options(TypedDict, total=False):
     stop: threading.Event
     is_served_elsewhere: bool
     as_anyone: Callable[[], KubeClient]
+    held_records: Callable[[KubeClient], list[Job]]
 
 
 class StoppedError(HivedError):

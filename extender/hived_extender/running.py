@@ -186,7 +186,7 @@ class Extender:
         return LateApp(
             self.service, gate, config_pushes, self.defrag, self.history, self.insight, self._queue_answers,
             lambda token: kube.as_bearer(token, VIEWER_S), self._make_overview(security),
-            as_anyone=self._options.get("as_anyone"),
+            as_anyone=self._options.get("as_anyone"), held_records=self._options.get("held_records"),
         )  # fmt: skip
 
     def _make_overview(self, security: Security) -> Overview:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 from click.testing import CliRunner, Result
 
 from hived_cli import main
@@ -117,6 +118,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield found
 
 
+def page(cluster: Cluster, path: str) -> str:
+    """A page as a browser gets it."""
+    url = f"{cluster.running.extender.url}/page/{path}"
+    return urllib3.request("GET", url, headers={"Accept": "text/html"}).data.decode()
+
+
 @pytest.mark.parametrize("gpus", [1, 0])
 def test_a_job_is_suspended_and_resumed_by_its_short_name_in_any_namespace(cluster: Cluster, gpus: int) -> None:
     name = f"train{gpus}"
@@ -173,6 +180,10 @@ def test_what_hived_submit_has_made_is_held_by_its_record(cluster: Cluster) -> N
     assert told in listed
     expect_soon(lambda: told in cluster.run("why", "sent").output)
     assert "Held" in cluster.run("get", "jobs", "--state", "held").output
+    assert told in cluster.run("top").output
+    for path in ("jobs", "jobs?state=held", "jobs/Job/default/sent"):
+        assert told.removeprefix("it ") in page(cluster, path)
+    assert "sent" not in page(cluster, "jobs?vc=nobody")
     for others in (["--vc", "default", "--state", "running"], ["--user", "nobody"], ["--node", "n0"], ["other"]):
         assert "sent" not in cluster.run("get", "jobs", *others).stdout
     assert cluster.run("release", "Job/default/sent").output == "Job/default/sent: released: 2 pods created\n"

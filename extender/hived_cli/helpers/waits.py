@@ -19,6 +19,7 @@ from hived_extender.api.waiting import (
     NOT_BY_EXIT,
     UNSEEN,
     UNTRIED_CAUSES,
+    WAITING_STATES,
     BadNode,
     Certificate,
     Ended,
@@ -41,9 +42,6 @@ UNKNOWN = "-"
 STATE_COLORS = {"Waiting": "yellow", "Preempting": "yellow", "Starting": "cyan", "Running": "green", "Leaving": "red",
                 "Preempted": "red", "Held": "yellow", "Refused": "red", "Completed": "green", "Failed": "red",
                 "Evicted": "red"}  # fmt: skip
-
-WAITING_STATES = ("Waiting", "Preempting", "Held", "Refused")
-"""States of jobs that have no cells yet."""
 
 ENDED_STATES = get_args(EndState)
 """States of jobs that have ended. Lists of those that wait or run have the Preempted ones as well."""

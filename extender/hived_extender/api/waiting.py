@@ -5,7 +5,7 @@ One form for HTTP, the command line, events, conditions and pages. Moments are R
 The what-if question about pods, and its answer.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -286,6 +286,16 @@ class Jobs(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs: waiting ones first, in the order in which they are served, then others by name."""
 
     items: list[Job] = []
+
+
+WAITING_STATES: tuple[JobState, ...] = ("Waiting", "Preempting", "Held", "Refused")
+"""States of jobs that have no cells yet."""
+
+
+def with_records(jobs: Sequence[Job], held: Sequence[Job]) -> list[Job]:
+    """The jobs of a list, with those that are held in their records of `hived submit` behind the others that wait."""
+    first = sum(job.state in WAITING_STATES for job in jobs)
+    return [*jobs[:first], *held, *jobs[first:]]
 
 
 class Why(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

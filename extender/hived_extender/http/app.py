@@ -23,6 +23,7 @@ from hived_extender.api.paths import (
     QUEUE_PATHS,
     STATUS_PATH,
 )
+from hived_extender.api.waiting import Job
 from hived_extender.http.access import CALLER, GATE, Call, Gate, browser_refusal, gate_of, refused
 from hived_extender.http.answers import JSON, PREMATURE_WAIT_S, Answer, Question
 from hived_extender.http.bodies import BODY_LIMIT, CLOSE
@@ -63,13 +64,15 @@ def create_app(
     overview: Overview | None = None,
     *,
     as_anyone: Callable[[], KubeClient] | None = None,
+    held_records: Callable[[KubeClient], list[Job]] | None = None,
 ) -> Flask:
     """An application that serves `service` to callers whom `gate` lets in; without one, to all callers. Cheap.
 
     `config_pushes` answers for its configuration, `defrag` for moves, `queues` about queues, `overview` for the state
     of the service; without these, their paths do not exist. `history` has the past; without it there is none to be
     shown. `insight` answers about jobs, a new one by default. Pages act for their viewers by `as_bearer`, with the
-    viewers' own tokens, or by `as_anyone`, where the API server lets everybody do everything.
+    viewers' own tokens, or by `as_anyone`, where the API server lets everybody do everything; so they read
+    `held_records`.
     """
     app = Flask(__name__, static_folder=None)
     app.extensions[GATE] = gate or Gate()
@@ -81,7 +84,8 @@ def create_app(
     app.url_map.converters["rest"] = _RestOfPath
     masking = Masking(gate_of(app))
     insight = insight or Answering(service)
-    backend = Backend(service, config_pushes, defrag, history, insight, masking, queues, as_bearer, overview, as_anyone)
+    parts = service, config_pushes, defrag, history, insight, masking, queues, as_bearer, overview
+    backend = Backend(*parts, as_anyone, held_records)
     site = pages(backend, gate_of(app))
     app.register_blueprint(site.blueprint)
     missing = _missing(config_pushes, defrag, queues, overview)

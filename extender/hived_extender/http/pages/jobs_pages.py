@@ -28,6 +28,7 @@ from hived_extender.api.waiting import (
     JobState,
     When,
     Why,
+    with_records,
 )
 from hived_extender.http.change_rights import QueueChanges
 from hived_extender.http.insight_routes import QUEUED, rows_of, states_of
@@ -139,7 +140,7 @@ class JobsPages:
             past = self._answering.ended(at_s - read_duration(filters.ended))
             seen = [mask.listed(job, None, at_s) for job in past]
         else:
-            seen = rows_of(self._site.backend, mask, _all_of(filters.vc))
+            seen = with_records(rows_of(self._site.backend, mask, _all_of(filters.vc)), self._site.held_records())
         found = [job for job in seen if filters.takes(job)]
         page = min(page_number(), max(1, -(-len(found) // ROWS)))
         return self._site.page(
@@ -274,12 +275,15 @@ class JobsPages:
 
         Several jobs of a name are a list. One that is in no list is `known` as this. Raises UserError (404).
         """
+        held = self._site.held_records()
+        if record := next((job for job in held if job.name == name), None):
+            return self._page(Why(job=record), None, Tried(""), may_try=False)
         at_s = self._answering.view().snapshot.at
         ended = self._answering.ended_job(name)
         ended = ended if ended is not None and mask.shows(ended.namespace) else None
         if ended is not None and ended.name == name:
             return self._ended(mask.listed(ended, None, at_s))
-        rows = rows_of(self._site.backend, mask, _all_of())
+        rows = with_records(rows_of(self._site.backend, mask, _all_of()), held)
         found = [job.name for job in matching([job for job in rows if job.name not in (MASKED, name)], name)]
         if len(found) > 1:
             return _list_of(name)

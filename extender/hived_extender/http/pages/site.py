@@ -18,7 +18,7 @@ import ipaddress
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from importlib.metadata import version
@@ -31,6 +31,7 @@ from flask import Blueprint, Response, g, render_template, request
 
 from hived.values.errors import UserError
 from hived_extender.api.paths import PAGE_PATH
+from hived_extender.api.waiting import Job
 from hived_extender.http.access import CALLER, Call, Gate
 from hived_extender.http.answers import JSON, Identity
 from hived_extender.http.browsers import HTML, SAFETY
@@ -211,6 +212,14 @@ class Site:
                 yield kube
             except KubeError as error:
                 raise UserError(f"the API server refuses this: {error}", error.status or 502) from error
+
+    def held_records(self) -> list[Job]:
+        """The jobs that are suspended in their records, as far as the caller may read these."""
+        found = self.backend.held_records
+        if found is not None and self.can_act:
+            with suppress(UserError), self.viewer() as kube:
+                return found(kube)
+        return []
 
     @property
     def can_act(self) -> bool:
