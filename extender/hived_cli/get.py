@@ -54,7 +54,7 @@ from hived_extender.api.paths import (
     virtual_cluster_path,
 )
 from hived_extender.api.pictures import BAD, FREE, RESERVED, cell_picture, legend, letters
-from hived_extender.api.queues import QueuedJob, QueuedJobs, QueueReport
+from hived_extender.api.queues import QueuedJob, QueuedJobs, QueueReport, folded
 from hived_extender.api.waiting import MASKED, WAITING_STATES, FreeCells, Job, Jobs, NodeView, with_records
 from hived_extender.jobs.progress import read_duration
 from hived_extender.kube.client import KubeClient
@@ -661,7 +661,8 @@ def queue(
     """Show queues, and the jobs in them with their places and reasons.
 
     Of the queue NAME its jobs are shown: those that wait in their order, then the others. So they are, of all queues,
-    with --jobs, --user, --me or --selector. MIN is guaranteed, by a quota
+    with --jobs, --user, --me or --selector. A job whose pods queue one by one is one row, and several with -o wide.
+    MIN is guaranteed, by a quota
     or by cells. MAX bounds all that runs; without a quota nothing does. BORROWED jobs run before their turn, or above
     their MIN, on cells that may be reclaimed. A queue is OVER if its quota was lowered below its use. With an
     oversellrate of 2, MIN and MAX are "x2".
@@ -734,14 +735,14 @@ def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool, is_chosen: 
             *([] if is_one else [printable(one.queue) or UNKNOWN]),
             str(one.priority) if one.queue else UNKNOWN,
             str(one.gpus or UNKNOWN),
-            *([one.counts.words or UNKNOWN] if has_counts else []),
+            *([(not (is_wide and one.part_of) and one.counts.words) or UNKNOWN] if has_counts else []),
             printable(one.user) or UNKNOWN,
             one.state,
             age(datetime.fromtimestamp(one.since, UTC).isoformat().replace("+00:00", "Z"), now),
             brief_when(one.when, now),
             printable(one.reason) or UNKNOWN,
         ]
-        for one in jobs
+        for one in (jobs if is_wide else folded(jobs))
     ]
     queue = [] if is_one else ["QUEUE"]
     counts = ["PODS"] if has_counts else []

@@ -160,6 +160,35 @@ def test_a_job_that_begins_later_waits_at_its_place_once_it_is_released(jobs: Jo
     jobs.expect(lambda: not jobs.state("later"), jobs.rest)
 
 
+def test_a_set_whose_pods_queue_one_by_one_is_one_row_which_runs_and_is_held(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        limits = {"resources": {"limits": {"nvidia.com/gpu": 8}}}
+        spec = {"schedulingGates": [{"name": GATE}], "containers": [{"name": "main", "image": "x"} | limits]}
+        labels = {"app": "web"}
+        template = {"metadata": {"labels": labels}, "spec": spec}
+        whole = {"replicas": 2, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels}}
+        web = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "web"}}
+        submitted = submit(jobs, tmp_path / "web.json", web | {"spec": whole | {"template": template}}, "--vc", "b")
+        assert submitted.exit_code == 0, submitted.output
+        name = "StatefulSet/default/web"
+
+        def row(*words: str) -> str:
+            """The one row of the set, and of its pods."""
+            (found,) = [line for line in hived(jobs, "get", *words).output.splitlines() if "web" in line]
+            return found
+
+        expect_soon(lambda: "1 of 2 runs, 1 waits" in hived(jobs, "get", "jobs").output)
+        assert row("jobs").startswith(name)
+        expect_soon(lambda: f" {name} " in row("queue", "b"))
+        assert row("queue", "b").split()[3] == "16"
+        parts = rows(hived(jobs, "get", "queue", "b", "-o", "wide"))
+        assert sorted(part[1] for part in parts) == ["Gang/default/web-0", "Gang/default/web-1"]
+        (waiting,) = [part[1] for part in parts if part[0] == "1"]
+        assert hived(jobs, "hold", waiting).output == f"{waiting}: Held, place 1 in queue b\n"
+        expect_soon(lambda: "Held" in row("jobs"))
+        assert "Held" in row("jobs", "--state", "running")
+
+
 def test_one_state_has_one_word_in_all_lists(jobs: Jobs) -> None:
     hived(jobs, "hold", "second")
     expected = {"first": "Running", "second": "Held", "third": "Waiting", "wrong": "Refused"}

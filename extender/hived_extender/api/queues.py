@@ -1,8 +1,10 @@
 """JSON of queues: how many jobs wait and run in each, and the jobs with their places and reasons."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from hived_extender.api.waiting import PodCounts, Preempted, When
 
@@ -27,6 +29,8 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     cause : why it waits, one of `CauseName`; "" for one that does not
     when : when it starts, None for one that does not wait
     counts : its pods; of one that waits, those that it wants, and those of them that have ended
+    part_of : of a gang that is a part of another job in the list of all jobs, such as a pod of a StatefulSet, that job,
+        whose `counts` it has
     preempted : when its cells were reclaimed last and for which job, until it has cells again
     """
 
@@ -47,6 +51,17 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     when: When | None = None
     preempted: Preempted | None = None
     counts: PodCounts = PodCounts()
+    part_of: str = ""
+
+
+def folded(jobs: Iterable[QueuedJob]) -> list[QueuedJob]:
+    """The jobs with all parts of one as one row, which has the place and the state of the first one."""
+    found: dict[str, QueuedJob] = {}
+    for job in jobs:
+        name = job.part_of or job.name
+        first = found.get(name) if job.part_of else None
+        found[name] = replace(job, name=name) if first is None else replace(first, gpus=first.gpus + job.gpus)
+    return list(found.values())
 
 
 class QueueReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

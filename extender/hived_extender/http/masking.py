@@ -117,7 +117,7 @@ class Mask:
         """A job in its queue: of one that is hidden, its place, state, size and moments are left."""
         if self.shows(job.namespace):
             return job
-        return replace(job, name=MASKED, namespace="", user="", reason="")
+        return replace(job, name=MASKED, namespace="", user="", reason="", part_of="")
 
     def _may(self, caller: Identity, namespace: str) -> bool:
         known = self._masking.remembered(caller, namespace)

@@ -16,8 +16,9 @@ from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_config.words import counted, listed_with
 from hived_extender.api.names import GANG, short_name
 from hived_extender.api.queues import HELD_LATER, QueuedJob
-from hived_extender.api.waiting import FOR_JOBS, TAKEN_BACK, Certificate, IfResult, Job, PodCounts, Unblock, When, Why
+from hived_extender.api.waiting import FOR_JOBS, TAKEN_BACK, Certificate, IfResult, Job, Unblock, When, Why
 from hived_extender.insight.answering import Answering, View
+from hived_extender.insight.listing import ListedJob
 from hived_extender.insight.snapshot import WaitingEntry
 from hived_extender.insight.trials import Change, Ends, OtherCluster, Priority, words
 from hived_extender.insight.unblocks import MOST_OF_A_KIND, MOST_SHOWN
@@ -166,17 +167,23 @@ def _lent_once(queues: QueueAnswers, answering: Answering, question: Question, l
 def with_counts(jobs: Sequence[QueuedJob], answering: Answering | None) -> list[QueuedJob]:
     """The jobs of queues with the counts of their pods, which those that have cells get from the list of all jobs.
 
-    One that runs while pods of it wait, such as one made anew for a pod that has ended, says so. Raises
-    NotLeadingError. Cost: a view, if there is any with cells.
+    One that runs while pods of it wait, such as one made anew for a pod that has ended, says so. A gang has the counts
+    of the job of which it is a part there. Cost: a view, if there is any with pods. Raises NotLeadingError.
     """
-    if answering is None or all(one.state not in _WITH_PODS for one in jobs):
+    if answering is None or all(one.state not in _WITH_PODS and one.api_version for one in jobs):
         return list(jobs)
-    named = answering.view().named
-    rows = [(one, named.get(one.name) or named.get(_gang_of(one.name))) for one in jobs]
-    return [one if row is None or one.state not in _WITH_PODS else _counted(one, row.job.counts) for one, row in rows]
+    view = answering.view()
+    units = {name: row for row in view.jobs for name in row.queues_as}
+    rows = [view.named.get(one.name) or view.named.get(_gang_of(one.name)) or units.get(one.name) for one in jobs]
+    return [one if row is None else _counted(one, row) for one, row in zip(jobs, rows, strict=True)]
 
 
-def _counted(job: QueuedJob, counts: PodCounts) -> QueuedJob:
+def _counted(job: QueuedJob, row: ListedJob) -> QueuedJob:
+    if row.name not in (job.name, _gang_of(job.name)):
+        return replace(job, part_of=row.name, counts=row.job.counts)
+    if job.state not in _WITH_PODS:
+        return job
+    counts = row.job.counts
     told = in_part(counts.words) if counts.waiting and counts.running else ""
     reason = job.reason.removesuffix(HELD_LATER)
     return replace(job, counts=counts, reason=reason + told + job.reason.removeprefix(reason))

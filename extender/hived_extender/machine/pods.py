@@ -296,8 +296,11 @@ class PodRecord:
     @property
     def job(self) -> str:
         """The name of its job for users: of its queue's job, else its gang, its affinity group, or itself."""
-        if self.is_queued:
-            return str(self.job_object)
+        return str(self.job_object) if self.is_queued else self._started_with
+
+    @property
+    def _started_with(self) -> str:
+        """The name of what starts together with it, "namespace/name" of itself if it starts alone."""
         request = self.request  # another thread may take it away
         alone = self.key if request is None else self.written_group or request.spec.group.name
         return alone if self.gang is None else f"podgroup/{self.gang}"
@@ -313,7 +316,8 @@ class PodRecord:
 
         Rules 24.4 and 24.14.
         """
-        return self.maker or (self.shown_owner if self.job == self.key else None)
+        is_alone = self._started_with == self.key and (self.unit is not None or not self.is_queued)
+        return self.maker or (self.shown_owner if is_alone else None)
 
     @property
     def claimant(self) -> str:
@@ -326,8 +330,8 @@ class PodRecord:
 
     @property
     def whole(self) -> JobName | None:
-        """The object of which its gang may be one of several (rule 24.14); none for one that has a place in a queue."""
-        return None if self.unit is not None else self.maker or self.shown_owner
+        """The object of which its gang may be one of several (rule 24.14), with a place in a queue or without."""
+        return self.maker or self.shown_owner
 
     @property
     def unit(self) -> JobName | None:
