@@ -104,8 +104,7 @@ def print_forecasts(
         raise UserError(f"{error.message} Name it with --server, or print the objects alone: -o yaml") from error
     except UserError as error:
         raise UserError(f"{error.message}; -o yaml prints the objects alone") from error
-    rows = [[one.name, _OUTCOMES.get(one.outcome, one.outcome), one.node, ",".join(map(str, one.cells)), one.reason]
-            for one in told]  # fmt: skip
+    rows = [[one.name, _would(one), one.node, ",".join(map(str, one.cells)), one.reason] for one in told]
     click.echo(table(["POD", "WOULD", "NODE", "CELLS", "REASON"], rows))
     for one in told:
         if one.victims:
@@ -113,6 +112,13 @@ def print_forecasts(
     if any(one.outcome == "preempt" for one in told) and not any(one.victims for one in told):  # an older service
         click.echo("Who may have to leave: hived get jobs --node NODE lists the jobs of a node", err=True)
     return worst([one.outcome for one in told])
+
+
+def _would(one: PodOutcome) -> str:
+    """What a pod would do. One that takes no cells has no node of hived, which knows of no room for CPU and memory."""
+    if one.outcome == "bind" and not one.node:
+        return "be left to kube-scheduler"
+    return _OUTCOMES.get(one.outcome, one.outcome)
 
 
 def _preemptor(one: PodOutcome, told: Sequence[PodOutcome]) -> str:

@@ -627,6 +627,13 @@ def test_a_dry_run_says_where_each_pod_would_run(kube, forecast, embedded):
     client.close()
 
 
+def test_a_dry_run_says_that_kube_scheduler_places_a_gang_without_devices(kube, forecast):
+    result = forecast(VOLCANO)
+    places = "be left to kube-scheduler                  takes no cells: kube-scheduler chooses its node"
+    assert result.stdout.splitlines()[1:] == [f"vc-worker-{number}   {places}" for number in range(2)]
+    assert result.exit_code == 0
+
+
 def test_a_dry_run_says_that_a_gang_could_never_run(kube, forecast):
     result = forecast(WITH_GPU.replace("replicas: 2", "replicas: 3"), "--priority", "prod")
     rows = [line.split(maxsplit=3) for line in result.stdout.splitlines()[1:]]

@@ -37,6 +37,9 @@ MOST_PODS = 256
 
 SCHEDULER = "hived"
 
+DO = ("write", "try", "create")
+"""The words of a form: write the YAML and try it, try it, create the job with the viewer's own token."""
+
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -91,6 +94,8 @@ class SubmitPage:
         fields, wanted = Fields(**given), request.form.get("do", "")
         text = request.form.get("yaml", "").replace("\r\n", "\n")
         try:
+            if wanted not in DO:
+                raise UserError(f"do={wanted[:40]!r}: expected one of {', '.join(DO)}; nothing was tried or created")
             if wanted == "write":
                 text = written(fields, self._cluster())
             body = read(text)

@@ -157,6 +157,26 @@ def test_without_a_token_the_commands_stand_there_and_nothing_is_created() -> No
     assert submit(client, "", do="create", yaml=yaml_in(tried.text)).status_code == 403
 
 
+@pytest.mark.parametrize("do", ["submit", ""])
+def test_a_word_that_a_form_does_not_have_is_refused_and_nothing_is_tried(
+    own: tuple[Kube, FlaskClient, SmallCluster], do: str
+) -> None:
+    kube, client, _ = own
+    refused = submit(client, ANN, do=do, yaml=JOB)
+    assert refused.status_code == 400
+    assert ": expected one of write, try, create; nothing was tried or created" in text_of(refused.text)
+    assert kube.done == []
+
+
+def test_a_pod_without_devices_is_left_to_kube_scheduler(own: tuple[Kube, FlaskClient, SmallCluster]) -> None:
+    _, client, _ = own
+    job = yaml.safe_load(written(Fields(**FIELDS), SMALL))
+    for container in job["spec"]["template"]["spec"]["containers"]:
+        container["resources"] = {"limits": {"cpu": "1"}}
+    words = text_of(submit(client, ANN, do="try", yaml=yaml.safe_dump(job)).text)
+    assert "would be left to kube-scheduler: it takes no cells: kube-scheduler chooses its node" in words
+
+
 def test_a_form_of_another_site_creates_nothing(own: tuple[Kube, FlaskClient, SmallCluster]) -> None:
     kube, client, _ = own
     text = written(Fields(**FIELDS), SMALL)
