@@ -3,8 +3,9 @@
 By the API server alone, with the rights of who asks (rule 34.3).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 from urllib.parse import quote
 
 from hived.values.errors import UserError
@@ -72,10 +73,28 @@ def suspend_record(kube: KubeClient, record: Record) -> str:
 
 def suspend_cron(kube: KubeClient, path: str, *, is_on: bool) -> str:
     """Suspend a CronJob, by its path, or let it go on: its runs do anyway. Returns what was done; raises KubeError."""
-    if bool(kube.get(path)["spec"].get("suspend")) == is_on:
+    made = kube.get(path)
+    if bool(made["spec"].get("suspend")) == is_on:
         return "is held already" if is_on else "is not held"
     kube.patch(path, {"spec": {"suspend": is_on}})
-    return "held: it starts no more runs; those that run go on" if is_on else RELEASED
+    return f"held: it starts no more runs{_told_of_runs(kube, made['metadata'])}" if is_on else RELEASED
+
+
+def _told_of_runs(kube: KubeClient, cron: Mapping[str, str]) -> str:
+    """What becomes of the runs that a CronJob has made. Raises KubeError."""
+    listed = kube.list_objects(f"/apis/batch/v1/namespaces/{quote(cron['namespace'], safe='')}/jobs", dict).items
+    runs = [table.read({"apiVersion": "batch/v1", "kind": "Job", **each}) for each in listed if _is_made_by(each, cron)]
+    waiting = [run.ref.name for run in runs if run.state is ObjectState.HELD]
+    running = sum(not run.state.is_over for run in runs) - len(waiting)
+    told = f"; {counted(running, 'run')} {'goes' if running == 1 else 'go'} on" if running else ""
+    if not waiting:
+        return told
+    verb = "waits" if len(waiting) == 1 else "wait"
+    return f"{told}; {counted(len(waiting), 'run')} still {verb}, to be held by name: {', '.join(waiting)}"
+
+
+def _is_made_by(document: Mapping[str, Any], owner: Mapping[str, str]) -> bool:
+    return any(each.get("uid") == owner["uid"] for each in document["metadata"].get("ownerReferences") or ())
 
 
 def held_records(kube: KubeClient, namespace: str = "") -> list[Job]:

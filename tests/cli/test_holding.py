@@ -240,10 +240,26 @@ def test_a_cron_job_is_suspended_and_goes_on(cluster: Cluster, name: str) -> Non
         body = {"schedule": "0 0 30 2 *", "jobTemplate": {"spec": spec}}
         cluster.kube.create(path, {"metadata": {"name": "nightly"}, "spec": body})
     full = "CronJob/default/nightly"
-    assert cluster.run("hold", name).output == f"{full}: held: it starts no more runs; those that run go on\n"
+    assert cluster.run("hold", name).output == f"{full}: held: it starts no more runs\n"
     assert cluster.run("hold", name).output == f"{full}: is held already\n"
     assert cluster.kube.get(f"{path}/nightly")["spec"]["suspend"]
     assert cluster.run("release", name).output == f"{full}: released\n"
+
+
+def test_who_holds_a_cron_job_is_told_of_its_runs_that_go_on_or_wait(cluster: Cluster) -> None:
+    container = {"name": "m", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}
+    body = {"schedule": "0 0 30 2 *", "jobTemplate": {"spec": spec}}
+    group = "/apis/batch/v1/namespaces/default"
+    made = cluster.kube.create(f"{group}/cronjobs", {"metadata": {"name": "hourly"}, "spec": body})
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "hourly", "uid": made["metadata"]["uid"]}
+    for name, is_suspended in (("hourly-1", False), ("hourly-2", True)):
+        metadata = {"name": name, "ownerReferences": [{**owner, "controller": True}]}
+        cluster.kube.create(f"{group}/jobs", {"metadata": metadata, "spec": {**spec, "suspend": is_suspended}})
+    expect_soon(lambda: "Running" in cluster.row("hourly-1"))
+    expect_soon(lambda: "Held" in cluster.row("hourly-2"))
+    told = "it starts no more runs; 1 run goes on; 1 run still waits, to be held by name: hourly-2"
+    assert cluster.run("hold", "CronJob/default/hourly").output == f"CronJob/default/hourly: held: {told}\n"
 
 
 def test_what_cannot_be_held_says_why(cluster: Cluster) -> None:
