@@ -652,8 +652,10 @@ def pick_victims(record: PodRecord, decision: Preempt, candidates: list[str]) ->
 
 
 def _winner_of(victim: PodRecord, preemptor: PodRecord) -> str:
-    """The job for which a pod has to leave, as readers of the pod may know it: of another namespace a uid alone."""
+    """The job for which a pod has to leave, as readers of the pod may know it: of another namespace without names."""
+    (vc, priority), own = preemptor.claim, victim.claim[1]
     if preemptor.namespace != victim.namespace:
-        return f"pod {preemptor.uid}"
+        owner = f"virtual cluster {vc}" if vc else "another namespace"
+        return f"a job of {owner} (priority {priority}, this job has {own}; pod uid {preemptor.uid})"
     user = f" of {preemptor.user}" if preemptor.user else ""
-    return f"{preemptor.shown_job}{user} (priority {preemptor.claim[1]}, this job has {victim.claim[1]})"
+    return f"{preemptor.shown_job}{user} (priority {priority}, this job has {own})"

@@ -593,6 +593,19 @@ def test_the_event_of_a_preemption_names_the_job_that_wins_with_user_and_priorit
     cluster.until(lambda: expected in cluster.kube.messages)
 
 
+def test_the_event_of_a_preemption_by_a_job_of_another_namespace_tells_its_virtual_cluster_and_no_name(
+    cluster: Cluster,
+) -> None:
+    priority = "hivedscheduler.microsoft.com/priority"
+    cluster.make(BATCH, "Job", "train", "train-a", "train-b", annotations={priority: "1"})
+    cluster.settle()
+    said = {priority: "7", "hivedscheduler.microsoft.com/virtual-cluster": "a"}
+    cluster.pod("boss-a", 4, said, namespace="far")
+    cluster.ask("boss-a")
+    expected = "its cells are needed by a job of virtual cluster a (priority 7, this job has 1; pod uid uid-boss-a)"
+    cluster.until(lambda: expected in cluster.kube.messages)
+
+
 class Objects:
     """The job objects that are watched, none of which is in a queue."""
 
