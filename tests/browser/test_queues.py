@@ -37,7 +37,7 @@ def test_a_job_is_held_released_and_moved(browser: Browser, team_url: str, pictu
         assert "Waiting at place 1" in page.evaluate(MAIN)
         page.open(f"{team_url}/page/jobs/Job/assembly/align-wide")
         page.evaluate("document.querySelector('input[name=before]').value = 'Job/assembly/align-narrow'")
-        page.use("form:last-of-type button:not([name])")
+        page.use("form:has(input[name=before]) button")
         assert "Waiting at place 1" in page.evaluate(MAIN)
         page.open(team_url + QUEUE)
         assert page.evaluate(PLACES) == ORDER
@@ -61,7 +61,7 @@ def test_a_job_before_which_none_can_be_moved_is_told(browser: Browser, team_url
     with browser.page(390) as page:
         opened(page, team_url, JOB)
         page.evaluate("document.querySelector('input[name=before]').value = 'Job/folding/fold-more'")
-        page.use("form:last-of-type button:not([name])")
+        page.use("form:has(input[name=before]) button")
         assert "cannot be moved before" in page.evaluate(MAIN)
         assert list(troubles_of(page, 400)) == []
 
