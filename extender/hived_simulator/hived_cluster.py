@@ -243,7 +243,7 @@ class HivedCluster(SimulatedCluster):
             return self._start(task, priority, decision, cancelled)
         if isinstance(decision, Preempt):
             self._holdings[task.group] = Holding(task, (pod,))
-            victims = {uid.rpartition("/")[0]: None for uids in decision.victims_by_node.values() for uid in uids}
+            victims = {uid.rpartition("/")[0]: None for uid in decision.victims}
             self._usage.add(task.group, task.vc, priority, task.shape.leaf_count, victims)
             return Leaving(tuple(victims), cancelled, self._take_lent())
         assert isinstance(decision, Wait)

@@ -113,7 +113,7 @@ def _owned(topology: Topology, cells: Sequence[int]) -> Owned:
     nodes = sorted({int(arrays.node[leaf]) for leaf in own})
     lacking: dict[tuple[str, str], tuple[int, ...]] = {}
     for node in nodes:
-        for leaf in arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]].tolist():
+        for leaf in topology.leaves_of(node).tolist():
             if leaf not in own:
                 place = topology.node_names[node], topology.cell_type(leaf)
                 lacking[place] = (*lacking.get(place, ()), int(arrays.device[leaf]))

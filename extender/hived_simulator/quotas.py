@@ -47,10 +47,9 @@ class Nodes(NamedTuple):
 
 def nodes_by_type(topology: Topology) -> dict[str, Nodes]:
     """All nodes of a topology, idle and healthy, by leaf cell type. Cost O(leaf cells)."""
-    arrays = topology.arrays
     found: dict[str, dict[str, list[int]]] = {}
     for node, name in enumerate(topology.node_names):
-        for leaf in arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]].tolist():
+        for leaf in topology.leaves_of(node).tolist():
             found.setdefault(topology.chain_of(leaf).types[0], {}).setdefault(name, []).append(leaf)
     return {leaf_type: _nodes(topology, found[leaf_type]) for leaf_type in sorted(found)}
 

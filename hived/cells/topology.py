@@ -227,6 +227,12 @@ class Topology:
             for vc, name in enumerate(self.vc_names)
         }
 
+    def leaves_of(self, node: int) -> IntArray:
+        """The physical leaves of a node, in canonical order; not to be changed."""
+        start = self.arrays.node_leaf_start
+        leaves: IntArray = self.arrays.node_leaf[start[node] : start[node + 1]]
+        return leaves
+
     def children(self, cell: int) -> range:
         """The children of a cell; empty for leaves."""
         arrays = self.arrays

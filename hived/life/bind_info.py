@@ -224,7 +224,7 @@ def _leaves_of_node(topology: Topology, name: str) -> dict[int, list[tuple[int, 
     if node is None:
         return {}
     arrays = topology.arrays
-    leaves = arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]]
+    leaves = topology.leaves_of(node)
     chains = arrays.chain_of_level[arrays.chain_level[leaves]].tolist()
     found: dict[int, list[tuple[int, Chain]]] = {}
     for device, leaf, chain in zip(arrays.device[leaves].tolist(), leaves.tolist(), chains, strict=True):

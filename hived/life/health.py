@@ -172,11 +172,7 @@ def lose_leaves(state: State, node: int, event: LeavesLost) -> None:
     O(leaves of the node x height) and `choose_lost`; nothing more if these leaves are lost already.
     """
     arrays, cells, topology = state.arrays, state.cells, state.topology
-    leaves = [
-        leaf
-        for leaf in arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]].tolist()
-        if topology.chain_of(leaf).types[0] == event.leaf_type
-    ]
+    leaves = [leaf for leaf in topology.leaves_of(node).tolist() if topology.chain_of(leaf).types[0] == event.leaf_type]
     known = [leaf for leaf in leaves if int(arrays.device[leaf]) in event.known]
     chosen = set(choose_lost(state, leaves, known, event.count))
     was = {leaf for leaf in leaves if cells.lost[leaf] == 1}

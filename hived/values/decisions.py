@@ -36,6 +36,11 @@ class Preempt:
     lazily_preempted: tuple[str, ...] = ()
     gave_up: bool = False
 
+    @property
+    def victims(self) -> tuple[str, ...]:
+        """The uids of all, each once, by node."""
+        return tuple(dict.fromkeys(uid for uids in self.victims_by_node.values() for uid in uids))
+
 
 @dataclass(frozen=True, slots=True)
 class Wait:

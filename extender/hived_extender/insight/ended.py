@@ -749,11 +749,11 @@ def _end_of(seen: SeenJob, now_s: float) -> tuple[EndState, float, str]:
 
 def _units(topology: Topology, node: str) -> tuple[str, int]:
     """The leaf cell type of a node, and how many it has; of an unknown one if all have the same, else "" and 0."""
-    index, arrays = topology.node_index.get(node), topology.arrays
+    index = topology.node_index.get(node)
     if index is None:
         found = {(one.types[0], one.leaf_count(one.node_level)) for one in topology.chains}
         return next(iter(found)) if len(found) == 1 else ("", 0)
-    chain = topology.chain_of(int(arrays.node_leaf[arrays.node_leaf_start[index]]))
+    chain = topology.chain_of(int(topology.leaves_of(index)[0]))
     return chain.types[0], chain.leaf_count(chain.node_level)
 
 

@@ -45,7 +45,7 @@ def may_have(state: State, entry: WaitingEntry, decision: Decision) -> bool:
     """May a job have the cells of a decision? One that does not preempt takes back lent cells alone."""
     if entry.preempts or not isinstance(decision, Preempt):
         return True
-    victims = {uid for uids in decision.victims_by_node.values() for uid in uids}
+    victims = set(decision.victims)
     return not any(
         group.virtual is not None and not victims.isdisjoint(group.slots_of) for group in state.groups.values()
     )

@@ -175,9 +175,7 @@ class Judge:
 
     def _of_room(self, plain: Certificate, entry: WaitingEntry, found: Sequence[Decision]) -> Certificate:
         """Nothing is in the way but jobs that have to leave for it, if any."""
-        victims = {
-            uid for one in found if isinstance(one, Preempt) for uids in one.victims_by_node.values() for uid in uids
-        }
+        victims = {uid for one in found if isinstance(one, Preempt) for uid in one.victims}
         plain = replace(plain, asks=self._asks(entry, found))
         if not victims:
             if self._reserves(entry) and (bad := self._bad_nodes_of(found)):
@@ -213,9 +211,7 @@ class Judge:
         node = next(iter(_nodes_of(found[0])), None)
         if node is None:
             return asks_of(entry.requests, entry.requests[0].spec.leaf_cell_type)
-        arrays, number = topology.arrays, topology.node_index[node]
-        leaves = arrays.node_leaf[arrays.node_leaf_start[number] : arrays.node_leaf_start[number + 1]]
-        chains = [topology.chain_of(leaf) for leaf in leaves.tolist()]
+        chains = [topology.chain_of(leaf) for leaf in topology.leaves_of(topology.node_index[node]).tolist()]
         name = found[0].bind_info.cell_chain if isinstance(found[0], Bind) else ""
         leaf_type = entry.requests[0].spec.leaf_cell_type
         chain = max(chains, key=lambda each: (each.name == name, each.types[0] == leaf_type))

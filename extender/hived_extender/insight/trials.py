@@ -665,10 +665,10 @@ class Trials:
 
     def healed(self, node: str) -> list[Fact]:
         """The node is healthy, and so are all its devices."""
-        arrays, number = self.state.arrays, self.state.topology.node_index[node]
-        leaves = arrays.node_leaf[arrays.node_leaf_start[number] : arrays.node_leaf_start[number + 1]]
+        topology = self.state.topology
+        leaves = topology.leaves_of(topology.node_index[node])
         lost = leaves[self.state.cells.lost[leaves] > 0].tolist()
-        types = dict.fromkeys(self.state.topology.cell_type(leaf) for leaf in lost)
+        types = dict.fromkeys(topology.cell_type(leaf) for leaf in lost)
         return [NodeHealthChanged(node, True), *(LeavesLost(node, leaf_type, 0) for leaf_type in types)]
 
     def may_move(self, names: Iterable[str]) -> bool:

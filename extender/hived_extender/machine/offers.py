@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from hived.cells.topology import NO_CELL, BoolArray, Topology
+from hived.cells.topology import BoolArray, Topology
 from hived.scenario import Asked
 from hived.values.events import Offer
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec, count_pods, sizes_of
@@ -110,7 +110,7 @@ class Offers:
         self._rules: NodeRules = before._rules if before is not None and is_same else NodeRules(self._names)
         for node in () if is_same else nodes:
             self._rules.put(node)
-        leaves = _leaf_counts(topology)
+        leaves = np.zeros(0, np.int32) if topology is None else np.diff(topology.arrays.node_leaf_start)
         self._leaf_count = int(leaves.sum())
         self._around = Surroundings(
             self._rules,
@@ -622,14 +622,6 @@ class Offers:
             return mask
         record.offer = replace(record.offer, refused=None)
         return None
-
-
-def _leaf_counts(topology: Topology | None) -> npt.NDArray[np.int32]:
-    if topology is None:
-        return np.zeros(0, np.int32)
-    arrays = topology.arrays
-    is_leaf = (arrays.level == 1) & (arrays.vc == NO_CELL)
-    return np.bincount(arrays.node[is_leaf], minlength=len(topology.node_names)).astype(np.int32)
 
 
 def _rows(masks: Sequence[Mask]) -> Mask:

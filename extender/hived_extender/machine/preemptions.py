@@ -210,7 +210,7 @@ class Preemptions:
         return not all(one.seen.preempts for one in (*records, *mates))
 
     def _are_lent(self, decision: Preempt) -> bool:
-        found = [self._cache.pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids]
+        found = map(self._cache.pods.get, decision.victims)
         return all(
             one is not None and self._is_lent(one) for one in self._cache.gangs.leaving_with(filter(None, found))
         )
@@ -326,8 +326,7 @@ class Preemptions:
 
     def evict(self, core: Core, preemptor: PodRecord, decision: Preempt) -> None:
         """Evict all victims, and pods that cannot go on without them or without victims of others."""
-        named = (self._cache.pods.get(uid) for uids in decision.victims_by_node.values() for uid in uids)
-        found = [record for record in named if record is not None]
+        found = [record for record in map(self._cache.pods.get, decision.victims) if record is not None]
         for key in dict.fromkeys(record.gang for record in found if record.gang is not None):
             found += self._victims_in(core, key)
         self._ask(self._cache.gangs.leaving_with(found), preemptor)

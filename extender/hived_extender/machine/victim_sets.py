@@ -614,8 +614,7 @@ class VictimSets:
         def _has_leaves(self, spec: PodSpec, at: int, leaving: Sequence[Leaver]) -> bool:
             """Are enough leaf cells of a node free then, wherever they are in one chain?"""
             state = self.core.state
-            start, end = state.arrays.node_leaf_start[at : at + 2].tolist()
-            leaves = state.arrays.node_leaf[start:end]
+            leaves = state.topology.leaves_of(at)
             if spec.leaf_cell_type:
                 leaves = leaves[[state.topology.cell_type(leaf) == spec.leaf_cell_type for leaf in leaves.tolist()]]
             gone = [state.groups[name].number for one in leaving for name in one.groups if name in state.groups]
@@ -672,8 +671,7 @@ class VictimSets:
 
 def _named(found: Sequence[Bind | Preempt | Wait]) -> set[str]:
     """The uids of all victims of some decisions."""
-    victims = [one.victims_by_node for one in found if isinstance(one, Preempt)]
-    return {uid for each in victims for uids in each.values() for uid in uids}
+    return {uid for one in found if isinstance(one, Preempt) for uid in one.victims}
 
 
 def _asked(wanted: Sequence[Wanted]) -> list[Asked]:

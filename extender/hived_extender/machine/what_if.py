@@ -222,7 +222,7 @@ class WhatIf:
 
     def _clear(self, bundle: list[Asked], found: Sequence[Decision]) -> None:
         """The victims of these are gone for those that come after them in the same question."""
-        uids = {uid for one in found if isinstance(one, Preempt) for own in one.victims_by_node.values() for uid in own}
+        uids = {uid for one in found if isinstance(one, Preempt) for uid in one.victims}
         records = [record for uid in sorted(uids) if (record := self._cache.pods.get(uid)) is not None]
         leaving = {one.uid: one.request for one in records if one.request is not None}
         if leaving and not any(isinstance(one, Wait) for one in found):
@@ -310,18 +310,17 @@ class WhatIf:
     def _victims(self, decision: Preempt) -> list[Victim]:
         """The jobs that would have to leave, with the number of their pods."""
         found: dict[str, Victim] = {}
-        for uids in decision.victims_by_node.values():
-            for uid in uids:
-                record, resident = self._cache.pods.get(uid), self._cache.nodes.residents.get(uid)
-                if record is not None:
-                    job, namespace = record.shown_job, record.namespace
-                elif resident is not None and resident.standing is not None:  # a pod of another scheduler
-                    namespace = resident.pod.namespace
-                    job = f"{namespace}/{resident.standing.name}"
-                else:
-                    continue
-                known = found.get(job)
-                found[job] = Victim(job, namespace, 1 if known is None else known.pods + 1)
+        for uid in decision.victims:
+            record, resident = self._cache.pods.get(uid), self._cache.nodes.residents.get(uid)
+            if record is not None:
+                job, namespace = record.shown_job, record.namespace
+            elif resident is not None and resident.standing is not None:  # a pod of another scheduler
+                namespace = resident.pod.namespace
+                job = f"{namespace}/{resident.standing.name}"
+            else:
+                continue
+            known = found.get(job)
+            found[job] = Victim(job, namespace, 1 if known is None else known.pods + 1)
         return list(found.values())
 
     def _tell_wait(self, records: Sequence[PodRecord], decision: Wait, requests: Sequence[PodRequest]) -> None:

@@ -239,13 +239,13 @@ class OwnSchedule:
         return node if idle is None and node not in taken else names[alike[0] if idle is None else idle]
 
     def _users(self, node: int) -> list[str]:
-        leaves = leaves_of_node(self.state, node)
+        leaves = self.state.topology.leaves_of(node)
         numbers = set(self.state.cells.using[leaves].tolist()) - {NO_GROUP}
         return [self.state.group_by_number[number].name for number in sorted(numbers)]
 
     def _chain(self, node: int) -> int:
         arrays = self.state.arrays
-        return int(arrays.chain_of_level[arrays.chain_level[leaves_of_node(self.state, node)[0]]])
+        return int(arrays.chain_of_level[arrays.chain_level[self.state.topology.leaves_of(node)[0]]])
 
     def runs_of(self, vc: str) -> list[OwnRun]:
         """The units of a virtual cluster that run here, in the order of starts."""
@@ -266,16 +266,9 @@ class OwnSchedule:
         return self.spec.rules is not Rules.BETTER
 
 
-def leaves_of_node(state: State, node: int) -> IntArray:
-    """The physical leaves of a node."""
-    start = state.arrays.node_leaf_start
-    leaves: IntArray = state.arrays.node_leaf[start[node] : start[node + 1]]
-    return leaves
-
-
 def behind_node(state: State, node: int) -> int:
     """A virtual leaf that is in use on a node; NO_CELL if none is. Cost O(leaves of the node)."""
-    leaves, cells = leaves_of_node(state, node), state.cells
+    leaves, cells = state.topology.leaves_of(node), state.cells
     used = leaves[(cells.priority[leaves] >= MIN_GUARANTEED_PRIORITY) & (cells.bound[leaves] != NO_CELL)]
     return int(cells.bound[used[0]]) if len(used) else NO_CELL
 
@@ -308,7 +301,7 @@ def find_room(state: State, unit: Unit, own: tuple[int, ...] = (), now: float | 
         return Placed(pod, _virtual_leaves(state.last_bind), (), decision.bind_info)
     if not isinstance(decision, Preempt):
         return None
-    victims = tuple(dict.fromkeys(uid for uids in decision.victims_by_node.values() for uid in uids))
+    victims = decision.victims
     if any(victim not in state.groups for victim in victims):
         return None  # the work of no queue: it is not ours to stop
     placed = _find_free(state, unit, own, [PodDeleted(pod) for pod in pods_of(state, victims)])

@@ -150,8 +150,8 @@ class OtherWorld(Replay[CoreScheduler]):
 
     def _groups_of(self, found: Preempt) -> list[str]:
         """The groups of the victims, each once; all groups of a gang that cannot go on without them are among these."""
-        uids = [uid for victims in found.victims_by_node.values() for uid in victims]
-        return list(dict.fromkeys(self._bound[uid].request.spec.group.name for uid in uids if uid in self._bound))
+        bound = (self._bound[uid] for uid in found.victims if uid in self._bound)
+        return list(dict.fromkeys(one.request.spec.group.name for one in bound))
 
     def _evict(self, scheduler: CoreScheduler, group: str) -> None:
         for uid, bound in list(self._bound.items()):

@@ -73,8 +73,7 @@ def machines_of(spec: ClusterSpec, rules: PodRules = NO_RULES) -> list[Machine]:
 
 
 def _machine(spec: ClusterSpec, rules: PodRules, topology: Topology, node: int) -> Machine:
-    arrays = topology.arrays
-    leaves = arrays.node_leaf[arrays.node_leaf_start[node] : arrays.node_leaf_start[node + 1]]
+    leaves = topology.leaves_of(node)
     bare = SkuTypeSpec() if spec.sku_types else SkuTypeSpec(gpu=1)
     types = [topology.cell_type(int(leaf)) for leaf in leaves]
     skus = [spec.sku_types.get(each, bare) for each in types]

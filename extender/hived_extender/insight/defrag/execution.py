@@ -133,11 +133,9 @@ def copy_of(cluster: ClusterSpec, inputs: Inputs) -> Copy:
 
 def _facts(state: State, inputs: Inputs) -> KubeFacts:
     """Raises UserError for facts that cannot be read."""
-    arrays, names = state.arrays, state.topology.node_names
-    is_leaf = (arrays.level == 1) & (arrays.vc == NO_CELL)
-    leaf_counts = np.bincount(arrays.node[is_leaf], minlength=len(names)).astype(np.int32)
+    leaf_counts = np.diff(state.arrays.node_leaf_start)
     try:
-        return KubeFacts(inputs.rules or InputRules(), names, leaf_counts)
+        return KubeFacts(inputs.rules or InputRules(), state.topology.node_names, leaf_counts)
     except (msgspec.ValidationError, IndexError) as error:
         raise UserError(f"the rules of the inputs cannot be read: {error}") from None
 
@@ -307,7 +305,7 @@ class Rehearsal:
         for request in want.requests:
             decision = self._decide(request)
             if isinstance(decision, Preempt):
-                uids = {uid for each in decision.victims_by_node.values() for uid in each}
+                uids = set(decision.victims)
                 leaving = [name for name, one in self.running.items() if any(pod.uid in uids for pod in one.requests)]
                 for name in leaving:
                     self.leave(name)

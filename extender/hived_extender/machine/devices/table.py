@@ -273,9 +273,9 @@ class Layout:
 
     def indices(self, node: str, leaf_type: str) -> set[int]:
         """The device indices of a node's leaf cells of this type."""
-        arrays, index = self._topology.arrays, self._topology.node_index[node]
-        leaves = arrays.node_leaf[arrays.node_leaf_start[index] : arrays.node_leaf_start[index + 1]]
-        return {int(arrays.device[leaf]) for leaf in leaves if self._topology.cell_type(int(leaf)) == leaf_type}
+        topology = self._topology
+        leaves = topology.leaves_of(topology.node_index[node])
+        return {int(topology.arrays.device[leaf]) for leaf in leaves if topology.cell_type(int(leaf)) == leaf_type}
 
 
 def leaves_by_type(topology: Topology) -> dict[str, IntArray]:
