@@ -355,7 +355,7 @@ class JobObjects(Protocol):
         """A job object; None if there is none."""
 
     def called(self, name: str) -> Sequence[SeenJob]:
-        """Jobs of a full name or of `NAMESPACE/NAME`, with any pods."""
+        """Jobs of a full name or of `NAMESPACE/NAME`, with any pods, and those that made an object of it."""
 
     def outside(self) -> Sequence[SeenJob]:
         """Jobs of no queue that have pods of ours, or will have some, or whose pods name our scheduler."""
@@ -436,8 +436,10 @@ class Answering:
                 view = self.view(is_new=True)
             found = view.named.get(name)
         if found is None and self._objects is not None:
-            others = [seen for seen in self._objects.called(name) if not seen.is_ours and not seen.job.state.is_over]
-            found = without_pods(others[0]) if others else None
+            called = [seen for seen in self._objects.called(name) if not seen.job.state.is_over]
+            found = next((view.named[each] for seen in called if (each := str(seen.job.ref)) in view.named), None)
+            others = [seen for seen in called if not seen.is_ours]
+            found = without_pods(others[0]) if found is None and others else found
         return view, view.find(name) if found is None else found
 
     def why(self, name: str) -> Why:

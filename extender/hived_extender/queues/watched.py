@@ -27,7 +27,7 @@ from hived_extender.jobs.kinds import gangs, table
 from hived_extender.jobs.kinds.batch import JOB
 from hived_extender.jobs.kinds.jobset import JOB_SET, Child, child_of
 from hived_extender.jobs.kinds.kind import Kind
-from hived_extender.jobs.kinds.table import names_another
+from hived_extender.jobs.kinds.table import names_another, unit_of
 from hived_extender.jobs.needs import JobEnd, Need, SeenJob, scheduler_of
 from hived_extender.jobs.outcomes import held_since, job_end_of
 from hived_extender.jobs.quotas.tree import NAMESPACE, QuotaTree, misspelt_in, names_of, read_tree
@@ -271,9 +271,11 @@ class WatchedJobs:
         return list(self._jobs)
 
     def called(self, name: str) -> list[SeenJob]:
-        """The jobs of this full name, or `NAMESPACE/NAME`. Cost O(jobs)."""
+        """The jobs of this full name, or `NAMESPACE/NAME`, and those that made an object of it. Cost O(jobs)."""
         with self._lock:
-            return [seen for seen in self._jobs.values() if name in spoken(str(seen.job.ref))[:2]]
+            made = [each for each in self._managers if name in spoken(str(each))[:2]]
+            makers = {unit_of(each, self._managers) for each in made}
+            return [seen for key, seen in self._jobs.items() if key in makers or name in spoken(str(key))[:2]]
 
     def ours(self) -> list[SeenJob]:
         """All jobs of which pods are ours, or will be, and those whose pods name our scheduler. Cost O(jobs)."""

@@ -606,6 +606,21 @@ def test_the_event_of_a_preemption_by_a_job_of_another_namespace_tells_its_virtu
     cluster.until(lambda: expected in cluster.kube.messages)
 
 
+def test_an_object_that_a_job_without_pods_has_made_is_known_as_that_job(cluster: Cluster) -> None:
+    head = {"template": {"spec": {"schedulerName": "hived", "containers": [{"name": "h", "image": "x"}]}}}
+    ray = {"suspend": True, "headGroupSpec": head}
+    owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "tune", "uid": "u", "controller": True}
+    job = {"suspend": True, "shutdownAfterJobFinishes": True, "rayClusterSpec": ray}
+    for kind, metadata, spec in (
+        ("RayJob", {"name": "tune", "uid": "u"}, job),
+        ("RayCluster", {"name": "tune-x7", "uid": "v", "ownerReferences": [owner]}, ray),
+    ):
+        own = {"namespace": "ns", "resourceVersion": "1", **metadata}
+        cluster.watch({"apiVersion": "ray.io/v1", "kind": kind, "metadata": own, "spec": spec})
+    for name in ("RayJob/ns/tune", "RayCluster/ns/tune-x7", "ns/tune-x7"):
+        assert cluster.answers.why(name).job.name == "RayJob/ns/tune"
+
+
 class Objects:
     """The job objects that are watched, none of which is in a queue."""
 
