@@ -23,7 +23,7 @@ from hived.values.specs import PodSpec
 from hived_extender.jobs.amounts import DEVICE_REQUESTS, DeviceRequests, all_requested
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, read_spec
 from hived_extender.jobs.kinds import table
-from hived_extender.jobs.wire import Pod, PodMetadata
+from hived_extender.jobs.wire import Pod, PodCondition, PodMetadata, PodStatus
 from hived_simulator.traces.draft import Draft
 from hived_simulator.traces.fields import MAX_LEAVES, Unusable, instant, number
 from hived_simulator.traces.files import Format, Source, objects
@@ -106,32 +106,21 @@ class _Kind(msgspec.Struct):
     object: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Condition(msgspec.Struct, rename="camel"):
-    type: str = ""
-    status: str = ""
-    last_transition_time: str | None = None
+class _Condition(PodCondition):
+    """The same, with its time."""
+
+    changed: str | None = msgspec.field(name="lastTransitionTime", default=None)
 
 
-class _Ended(msgspec.Struct, rename="camel"):
-    finished_at: str | None = None
+class _Status(PodStatus):
+    """The same, with times of conditions."""
+
+    conditions: list[_Condition] | None = None  # type: ignore[assignment]  # it is only read
 
 
-class _ContainerState(msgspec.Struct):
-    terminated: _Ended | None = None
+class _Pod(Pod):
+    """A pod with the times in its status."""
 
-
-class _Container(msgspec.Struct):
-    state: _ContainerState | None = None
-
-
-class _Status(msgspec.Struct, rename="camel"):
-    phase: str = ""
-    start_time: str | None = None
-    conditions: list[_Condition] | None = None
-    container_statuses: list[_Container] | None = None
-
-
-class _Timed(msgspec.Struct):
     status: _Status = msgspec.field(default_factory=_Status)
 
 
@@ -188,7 +177,7 @@ def _read(source: Source, draft: Draft) -> None:
     draft.note(f"GPUs are the devices {', '.join(draft.options.devices)}, or leaf cells by hived's annotation")
     lives: dict[str, _Life] = {}
     latest = _Latest()
-    decoders = {kind: msgspec.json.Decoder(kind) for kind in (_Kind, Pod, _Timed, _Event)}
+    decoders = {kind: msgspec.json.Decoder(kind) for kind in (_Kind, _Pod, _Event)}
     for raw in objects(source, draft, ("items",)):
         try:
             _take(raw, decoders, lives, latest, draft)
@@ -219,9 +208,7 @@ def _take(raw: msgspec.Raw, decoders: Any, lives: dict[str, _Life], latest: _Lat
         raw = kind.object
         kind = decoders[_Kind].decode(raw)
     if kind.kind in ("Pod", "") and not _is_event(raw):
-        pod: Pod = decoders[Pod].decode(raw)
-        status: _Status = decoders[_Timed].decode(raw).status
-        _note_pod(pod, status, is_deleted, lives, latest, draft)
+        _note_pod(decoders[_Pod].decode(raw), is_deleted, lives, latest, draft)
     elif kind.kind in ("Event", ""):
         _note_event(decoders[_Event].decode(raw), lives, latest, draft)
     else:
@@ -237,25 +224,26 @@ def _life(lives: dict[str, _Life], uid: str, namespace: str, name: str, draft: D
     return lives.setdefault(uid or f"{namespace}/{name}", _Life(draft.line, name, namespace))
 
 
-def _note_pod(
-    pod: Pod, status: _Status, is_deleted: bool, lives: dict[str, _Life], latest: _Latest, draft: Draft
-) -> None:
-    meta = pod.metadata
+def _note_pod(pod: _Pod, is_deleted: bool, lives: dict[str, _Life], latest: _Latest, draft: Draft) -> None:
+    meta, status = pod.metadata, pod.status
     created = latest.read(meta.created, draft)
     bound = [each for each in status.conditions or () if each.type == "PodScheduled" and each.status == "True"]
-    since = latest.read(bound[0].last_transition_time, draft) if bound else None
-    started = since or latest.read(status.start_time, draft)
-    has_ended = status.phase in ("Succeeded", "Failed")
+    since = latest.read(bound[0].changed, draft) if bound else None
+    started = since or latest.read(status.started, draft)
     ends = [
         end
-        for each in status.container_statuses or ()
-        if has_ended and each.state and each.state.terminated
-        if (end := latest.read(each.state.terminated.finished_at, draft)) is not None
+        for each in status.containers or ()
+        if pod.has_completed and each.state and each.state.terminated
+        if (end := latest.read(each.state.terminated.finished, draft)) is not None
     ]
-    if not ends and (has_ended or is_deleted) and (end := latest.read(meta.deletion_timestamp, draft)) is not None:
+    if (
+        not ends
+        and (pod.has_completed or is_deleted)
+        and (end := latest.read(meta.deletion_timestamp, draft)) is not None
+    ):
         ends = [end]
     life = _life(lives, meta.uid, meta.namespace, meta.name, draft)
-    life.pod, life.phase = pod, status.phase
+    life.pod, life.phase = pod, status.phase or ""
     life.created = created or life.created
     life.started = started or life.started
     if ends:
