@@ -16,7 +16,7 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived_extender.jobs.kinds import marks
-from hived_extender.jobs.wire import PodMetadata
+from hived_extender.jobs.wire import LabelledMetadata, PodMetadata, PodStatus
 from hived_extender.kube.answers import is_older
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.kube.metrics import Metrics
@@ -199,7 +199,7 @@ def parse_record(manifest: Mapping[str, object]) -> Record:
     """A record from its ConfigMap. Raises UserError if it is none."""
     try:
         one = msgspec.convert(manifest, _ConfigMap)
-        labels, data = one.metadata.labels, one.data
+        labels, data = one.metadata.labels or {}, one.data
         return Record(
             one.metadata.namespace,
             labels[JOB],
@@ -208,7 +208,7 @@ def parse_record(manifest: Mapping[str, object]) -> Record:
             msgspec.json.decode(data["submission.json"], type=Wishes),
             msgspec.json.decode(data["state.json"], type=JobState),
             one.metadata.uid,
-            one.metadata.resource_version,
+            one.metadata.version,
             labels,
         )
     except (KeyError, msgspec.MsgspecError) as error:
@@ -220,15 +220,8 @@ def record_path(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/configmaps/{quote(NAME_PREFIX + name, safe='')}"
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    namespace: str
-    labels: dict[str, str]
-    uid: str
-    resource_version: str
-
-
 class _ConfigMap(msgspec.Struct):
-    metadata: _Metadata
+    metadata: LabelledMetadata
     data: dict[str, str]
 
 
@@ -253,28 +246,11 @@ Key = tuple[str, str]
 """Namespace and name of a job."""
 
 
-class _Terminated(msgspec.Struct, rename="camel"):
-    exit_code: int = 0
-
-
-class _ContainerState(msgspec.Struct):
-    terminated: _Terminated | None = None
-
-
-class _ContainerStatus(msgspec.Struct):
-    state: _ContainerState | None = None
-
-
-class _Status(msgspec.Struct, rename="camel"):
-    phase: str = ""
-    container_statuses: list[_ContainerStatus] | None = None
-
-
 class JobPod(msgspec.Struct):
     """A pod, as far as its job is concerned."""
 
     metadata: PodMetadata
-    status: _Status | None = None
+    status: PodStatus | None = None
 
 
 class JobCache:
@@ -444,10 +420,10 @@ def belongs(pod: JobPod, record: Record) -> bool:
 
 def as_seen(pod: JobPod) -> TaskPod:
     """A pod as policies see it."""
-    status = pod.status or _Status()
+    status = pod.status or PodStatus()
     codes = [
         one.state.terminated.exit_code
-        for one in status.container_statuses or ()
+        for one in status.containers or ()
         if one.state is not None and one.state.terminated is not None
     ]
     metadata = pod.metadata

@@ -20,7 +20,7 @@ from hived_extender.http.shim import LateApp, Shim
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecast import Forecaster
 from hived_extender.insight.history import HistoryRings, Sampler
-from hived_extender.jobs.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
+from hived_extender.jobs.wire import Node, NodeMetadata, NodeStatus, Pod, StatusCondition
 from hived_extender.kube import logs
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.watch import drained
@@ -55,7 +55,7 @@ def read_pods(path: Path | None) -> list[Pod]:
 
 def healthy_node(name: str) -> Node:
     """A node that is Ready."""
-    return Node(NodeMetadata(name), status=NodeStatus([NodeCondition("Ready", "True")]))
+    return Node(NodeMetadata(name), status=NodeStatus([StatusCondition("Ready", "True")]))
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from hived_extender.http import routes
 from hived_extender.http.answers import Question
 from hived_extender.http.routing import Backend, Handler
 from hived_extender.jobs import node_names
-from hived_extender.jobs.wire import Node, NodeCondition, NodeMetadata, NodeStatus, Pod
+from hived_extender.jobs.wire import Node, NodeMetadata, NodeStatus, Pod, StatusCondition
 from hived_extender.kube import logs
 from hived_extender.kube.client import KubeClient
 from hived_extender.machine.retries import SLICE
@@ -260,4 +260,4 @@ def call(service: Service, handler: Handler, body: bytes, name: str = "") -> byt
 
 def bad_node(name: str) -> Node:
     """A node that is not Ready."""
-    return Node(NodeMetadata(name), status=NodeStatus([NodeCondition("Ready", "False")]))
+    return Node(NodeMetadata(name), status=NodeStatus([StatusCondition("Ready", "False")]))

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from hived_extender.jobs.wire import LabelledMetadata
 from hived_extender.kube.client import NAMESPACES
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.watch import Reflector, Resource, WatchApi
@@ -13,17 +14,10 @@ from hived_extender.kube.watch import Reflector, Resource, WatchApi
 _UNKNOWN: Mapping[str, str] = MappingProxyType({})
 
 
-class NamespaceMetadata(msgspec.Struct):
-    """Of a namespace, with its labels."""
-
-    name: str = ""
-    labels: dict[str, str] | None = None
-
-
 class Namespace(msgspec.Struct):
     """A Kubernetes namespace, as far as rules look at it."""
 
-    metadata: NamespaceMetadata
+    metadata: LabelledMetadata
 
     @property
     def labels(self) -> dict[str, str]:

@@ -48,10 +48,15 @@ class Owner(msgspec.Struct, frozen=True):
     api_version: str = msgspec.field(name="apiVersion", default="")
 
 
-class PodMetadata(Metadata):
-    """Of a pod, as a watch tells of it."""
+class LabelledMetadata(Metadata):
+    """The same, with its labels."""
 
     labels: dict[str, str] | None = None
+
+
+class PodMetadata(LabelledMetadata):
+    """Of a pod, as a watch tells of it."""
+
     owners: list[Owner] | None = msgspec.field(name="ownerReferences", default=None)
     created: str | None = msgspec.field(name="creationTimestamp", default=None)
 
@@ -138,13 +143,14 @@ class PodSpec(msgspec.Struct, rename="camel"):
     scheduling_group: SchedulingGroup | None = None
 
 
-class PodCondition(msgspec.Struct):
-    """One of a pod's conditions; only ours matters here."""
+class StatusCondition(msgspec.Struct):
+    """One of the conditions of any object, which has this status since it `changed`."""
 
     type: str = ""
     status: str = ""
     reason: str | None = None
     message: str | None = None
+    changed: str | None = msgspec.field(name="lastTransitionTime", default=None)
 
 
 class Terminated(msgspec.Struct):
@@ -171,7 +177,7 @@ class PodStatus(msgspec.Struct):
     """The status of a pod. `reason` is that of its kubelet or of the node's controller, such as `Evicted`."""
 
     phase: str | None = None
-    conditions: list[PodCondition] | None = None
+    conditions: list[StatusCondition] | None = None
     nominated_node: str | None = msgspec.field(name="nominatedNodeName", default=None)
     started: str | None = msgspec.field(name="startTime", default=None)
     reason: str | None = None
@@ -267,7 +273,7 @@ class Pod(msgspec.Struct):
         """True if one of its containers runs, or is about to again."""
         return self.status is not None and self.status.phase == "Running"
 
-    def condition(self, kind: str) -> PodCondition | None:
+    def condition(self, kind: str) -> StatusCondition | None:
         """Its condition of this type, None if it has none."""
         return next((each for each in (self.status and self.status.conditions) or () if each.type == kind), None)
 
@@ -291,10 +297,9 @@ class FieldsOfManager(msgspec.Struct):
     fields: SetFields | None = msgspec.field(name="fieldsV1", default=None)
 
 
-class NodeMetadata(Metadata):
-    """Of a node, with its labels."""
+class NodeMetadata(LabelledMetadata):
+    """Of a node, with what clients have set."""
 
-    labels: dict[str, str] | None = None
     managers: list[FieldsOfManager] | None = msgspec.field(name="managedFields", default=None)
 
 
@@ -305,18 +310,10 @@ class NodeSpec(msgspec.Struct):
     taints: list[Taint] | None = None
 
 
-class NodeCondition(msgspec.Struct):
-    """One of a node's conditions; only Ready matters here."""
-
-    type: str = ""
-    status: str = ""
-    changed: str | None = msgspec.field(name="lastTransitionTime", default=None)
-
-
 class NodeStatus(msgspec.Struct):
     """The status as the kubelet reports it; `allocatable` has the amounts that pods may use."""
 
-    conditions: list[NodeCondition] | None = None
+    conditions: list[StatusCondition] | None = None
     allocatable: dict[str, str | int | float] | None = None
 
 

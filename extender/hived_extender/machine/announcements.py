@@ -8,7 +8,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from hived_extender.jobs.wire import PodCondition
+from hived_extender.jobs.wire import StatusCondition
 from hived_extender.kube.clocks import Backoff
 from hived_extender.kube.events import NODE, NodeRef, PodRef, clipped
 from hived_extender.machine.effects import Announce, Outbox
@@ -116,7 +116,7 @@ class Announcements:
         """True if no write is under way or due."""
         return not self._under_way and not self._ready
 
-    def observe(self, pod: PodRef, condition: PodCondition | None) -> None:
+    def observe(self, pod: PodRef, condition: StatusCondition | None) -> None:
         """Take a pod's condition of CONDITION_TYPE from a watch; None if it has none.
 
         Texts of an earlier leader are then neither repeated nor left standing.

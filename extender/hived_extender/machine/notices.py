@@ -13,7 +13,7 @@ from enum import Enum
 import msgspec
 
 from hived_extender.jobs.annotations import PREFIX
-from hived_extender.jobs.wire import PodCondition
+from hived_extender.jobs.wire import StatusCondition
 from hived_extender.kube.events import BURST, NORMAL, REFILL_S, RESERVE, WARNING, Tokens
 
 CONDITION_TYPE = PREFIX + "CellsAllocated"
@@ -92,7 +92,7 @@ class Condition(msgspec.Struct, frozen=True):
     message: str
 
     @classmethod
-    def read(cls, condition: PodCondition | None) -> "Condition | None":
+    def read(cls, condition: StatusCondition | None) -> "Condition | None":
         """Read a pod's condition."""
         if condition is None:
             return None

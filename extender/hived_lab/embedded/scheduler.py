@@ -31,7 +31,7 @@ import msgspec
 from hived.values.errors import HivedError, UserError
 from hived_extender.api.paths import BIND_PATH, FILTER_PATH, PREEMPT_PATH
 from hived_extender.jobs.namespaces import NAMESPACE_NAME
-from hived_extender.jobs.wire import BindResult, Node, Pod, PodCondition, PodSpec, PodStatus, PreemptResult, encode
+from hived_extender.jobs.wire import BindResult, Node, Pod, PodSpec, PodStatus, PreemptResult, StatusCondition, encode
 from hived_extender.kube.client import LIVE_PODS, NAMESPACES, NODES, PODS, KubeClient, KubeError, pod_path
 from hived_extender.kube.connections import BrokenError, Connections
 from hived_extender.kube.events import NORMAL, WARNING, EventRecorder
@@ -635,7 +635,7 @@ class Scheduler:
     def _report_failure(self, pod: SeenPod, reason: str, message: str) -> None:
         self._tell(pod, WARNING, "FailedScheduling", message)
         condition = {"type": "PodScheduled", "status": "False", "reason": reason, "message": message}
-        known = pod.view.condition("PodScheduled") or PodCondition()
+        known = pod.view.condition("PodScheduled") or StatusCondition()
         if (known.status, known.reason, known.message) == ("False", reason, message):
             return
         try:

@@ -23,7 +23,7 @@ from hived.values.specs import PodSpec
 from hived_extender.jobs.amounts import DEVICE_REQUESTS, DeviceRequests, all_requested
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, read_spec
 from hived_extender.jobs.kinds import table
-from hived_extender.jobs.wire import Pod, PodCondition, PodMetadata, PodStatus
+from hived_extender.jobs.wire import Pod, PodMetadata, PodStatus
 from hived_simulator.traces.draft import Draft
 from hived_simulator.traces.fields import MAX_LEAVES, Unusable, instant, number
 from hived_simulator.traces.files import Format, Source, objects
@@ -106,24 +106,6 @@ class _Kind(msgspec.Struct):
     object: msgspec.Raw = msgspec.Raw(b"")
 
 
-class _Condition(PodCondition):
-    """The same, with its time."""
-
-    changed: str | None = msgspec.field(name="lastTransitionTime", default=None)
-
-
-class _Status(PodStatus):
-    """The same, with times of conditions."""
-
-    conditions: list[_Condition] | None = None  # type: ignore[assignment]  # it is only read
-
-
-class _Pod(Pod):
-    """A pod with the times in its status."""
-
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
 class _Involved(msgspec.Struct):
     kind: str = ""
     namespace: str = ""
@@ -177,7 +159,7 @@ def _read(source: Source, draft: Draft) -> None:
     draft.note(f"GPUs are the devices {', '.join(draft.options.devices)}, or leaf cells by hived's annotation")
     lives: dict[str, _Life] = {}
     latest = _Latest()
-    decoders = {kind: msgspec.json.Decoder(kind) for kind in (_Kind, _Pod, _Event)}
+    decoders = {kind: msgspec.json.Decoder(kind) for kind in (_Kind, Pod, _Event)}
     for raw in objects(source, draft, ("items",)):
         try:
             _take(raw, decoders, lives, latest, draft)
@@ -208,7 +190,7 @@ def _take(raw: msgspec.Raw, decoders: Any, lives: dict[str, _Life], latest: _Lat
         raw = kind.object
         kind = decoders[_Kind].decode(raw)
     if kind.kind in ("Pod", "") and not _is_event(raw):
-        _note_pod(decoders[_Pod].decode(raw), is_deleted, lives, latest, draft)
+        _note_pod(decoders[Pod].decode(raw), is_deleted, lives, latest, draft)
     elif kind.kind in ("Event", ""):
         _note_event(decoders[_Event].decode(raw), lives, latest, draft)
     else:
@@ -224,8 +206,8 @@ def _life(lives: dict[str, _Life], uid: str, namespace: str, name: str, draft: D
     return lives.setdefault(uid or f"{namespace}/{name}", _Life(draft.line, name, namespace))
 
 
-def _note_pod(pod: _Pod, is_deleted: bool, lives: dict[str, _Life], latest: _Latest, draft: Draft) -> None:
-    meta, status = pod.metadata, pod.status
+def _note_pod(pod: Pod, is_deleted: bool, lives: dict[str, _Life], latest: _Latest, draft: Draft) -> None:
+    meta, status = pod.metadata, pod.status or PodStatus()
     created = latest.read(meta.created, draft)
     bound = [each for each in status.conditions or () if each.type == "PodScheduled" and each.status == "True"]
     since = latest.read(bound[0].changed, draft) if bound else None

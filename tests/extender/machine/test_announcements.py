@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from hived_extender.jobs.wire import PodCondition
+from hived_extender.jobs.wire import StatusCondition
 from hived_extender.kube.metrics import Metrics
 from hived_extender.machine.announcements import AT_ONCE, Announcements
 from hived_extender.machine.effects import Announce, Effect, Now, Outbox
@@ -17,7 +17,7 @@ from hived_extender.machine.pods import PodName
 
 QUICK = Pace(hold_s=0.0, change_s=0.0, repeat_s=0.1, burst=1000, refill_s=300, reserve=0)
 POD = PodName("u", "default", "train")
-WAITS = PodCondition(CONDITION_TYPE, "False", "Waiting", "no room")
+WAITS = StatusCondition(CONDITION_TYPE, "False", "Waiting", "no room")
 AWAY = Announced(0, is_away=True)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from hived_extender.jobs.wire import NodeSelector
+from hived_extender.jobs.wire import Metadata, NodeSelector
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
 from hived_extender.kube.watch import Reflector, Resource
@@ -34,12 +34,8 @@ _KIND = re.compile(r"""\(*\s*device\.attributes\[(["'])[\w.-]+\1\]\.type\s*==\s*
 _PREVENTS = frozenset({"NoSchedule", "NoExecute"})
 
 
-class Meta(msgspec.Struct):
+class Meta(Metadata):
     """The common fields of these objects."""
-
-    name: str = ""
-    namespace: str = ""
-    annotations: dict[str, str] | None = None
 
     @property
     def key(self) -> str:

@@ -25,6 +25,7 @@ from hived_extender.jobs.annotations import PREFIX
 from hived_extender.jobs.job import JobRef
 from hived_extender.jobs.kinds.kueue import HOST
 from hived_extender.jobs.progress import seconds_of
+from hived_extender.jobs.wire import Metadata, PodMetadata, StatusCondition
 from hived_extender.kube.watch import ObjectKind
 
 GROUP = "kueue.x-k8s.io"
@@ -154,14 +155,8 @@ def _domains(assignment: Assignment) -> Iterator[Domain]:
 Object = dict[str, Any]
 
 
-class _Metadata(msgspec.Struct, rename="camel"):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
+class _Metadata(PodMetadata):
     generation: int = 0
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
 
 
 class _Set(msgspec.Struct, rename="camel"):
@@ -198,15 +193,8 @@ class _Admission(msgspec.Struct, rename="camel"):
     pod_set_assignments: list[_Assignment] | None = None
 
 
-class _Condition(msgspec.Struct, rename="camel"):
-    type: str = ""
-    status: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
 class _Status(msgspec.Struct, rename="camel"):
-    conditions: list[_Condition] | None = None
+    conditions: list[StatusCondition] | None = None
     admission: _Admission | None = None
     admission_checks: list[dict[str, Any]] | None = None
 
@@ -220,7 +208,7 @@ class WorkloadObject(msgspec.Struct):
 
 
 class _Conditions(msgspec.Struct, rename="camel"):
-    conditions: list[_Condition] | None = None
+    conditions: list[StatusCondition] | None = None
 
 
 class _Progress(_Conditions, rename="camel"):
@@ -319,12 +307,12 @@ def workload_of(item: Object) -> Workload:
     version = item.get("apiVersion", f"{GROUP}/v1beta1")
     known = Workload(
         JobRef(version, "Workload", meta.namespace, meta.name, meta.uid),
-        meta.resource_version,
-        seconds_of(meta.creation_timestamp or "") or 0.0,
+        meta.version,
+        seconds_of(meta.created or "") or 0.0,
         (),
         tuple(status.admission_checks or ()),
         is_leaving=bool(meta.deletion_timestamp),
-        reserved_s=None if reserved is None else seconds_of(reserved.last_transition_time or ""),
+        reserved_s=None if reserved is None else seconds_of(reserved.changed or ""),
         true=frozenset(conditions),
     )
     try:
@@ -400,8 +388,8 @@ def check_of(item: Object) -> Check:
     conditions = (item.get("status") or {}).get("conditions") or ()
     is_ours = found.spec.controller_name == CONTROLLER
     meta = found.metadata
-    message = said[0].message if said else ""
-    return Check(meta.name, is_ours, bool(said), message, meta.resource_version, meta.generation, tuple(conditions))
+    message = (said[0].message or "") if said else ""
+    return Check(meta.name, is_ours, bool(said), message, meta.version, meta.generation, tuple(conditions))
 
 
 def _pod_set(found: _Set, assigned: _Assignment | None) -> PodSet:
@@ -500,12 +488,8 @@ class _QueueSpec(msgspec.Struct, rename="camel"):
     admission_checks: list[str] | None = None  # of v1beta1
 
 
-class _Named(msgspec.Struct):
-    name: str = ""
-
-
 class QueueObject(msgspec.Struct):
     """A ClusterQueue, as far as it is read."""
 
-    metadata: _Named
+    metadata: Metadata
     spec: _QueueSpec = msgspec.field(default_factory=_QueueSpec)
