@@ -308,6 +308,8 @@ class OptionalKinds(Generic[K]):
     see is like one that is not there, as far as the log goes. `what` names the kinds in the log.
     """
 
+    glance_interval_s = GLANCE_INTERVAL_S
+
     def __init__(self, kube: KubeClient, metrics: Metrics, kinds: Sequence[K], told: Told[K], what: str) -> None:
         self._kube = kube
         self._metrics = metrics
@@ -354,7 +356,7 @@ class OptionalKinds(Generic[K]):
             try:
                 known = {} if glances % GLANCES == 0 else dict(self._served)
                 self._follow(known | self._find([kind for kind in self._kinds if kind not in known.values()]))
-                wait_s, glances = GLANCE_INTERVAL_S, glances + 1
+                wait_s, glances = self.glance_interval_s, glances + 1
             except KubeError as error:
                 log.warning(
                     "cannot see which kinds of %s there are", self._what, extra={"fields": {"cause": str(error)}}
@@ -409,16 +411,20 @@ class OptionalKinds(Generic[K]):
         for kind in left:
             self._told.unserved(kind)
 
-    def _resource(self, path: str, kind: K) -> Resource[Object]:
+    def _type_of(self, kind: K) -> type[Any]:
+        """The type that the objects of a kind are read as."""
+        return dict
+
+    def _resource(self, path: str, kind: K) -> Resource[Any]:
         return Resource(
             path,
-            dict,
+            self._type_of(kind),
             partial(self._listed, path, kind),
             lambda item: self._tell(path, self._told.seen, kind, _versioned(path, item)),
             lambda item: self._tell(path, self._told.gone, kind, _versioned(path, item)),
         )
 
-    def _listed(self, path: str, kind: K, items: list[Object]) -> None:
+    def _listed(self, path: str, kind: K, items: list[Any]) -> None:
         self._tell(path, self._told.listed, kind, [_versioned(path, item) for item in items])
         with self._lock:
             if self._unlisted:
@@ -431,7 +437,8 @@ class OptionalKinds(Generic[K]):
             tell(kind, item)
 
 
-def _versioned(path: str, item: Object) -> Object:
-    """The item with the version under which it was read."""
-    item.setdefault("apiVersion", "/".join(path.split("/")[2:4]))
+def _versioned(path: str, item: Any) -> Any:
+    """The item, as JSON has it with the version under which it was read."""
+    if isinstance(item, dict):
+        item.setdefault("apiVersion", "/".join(path.split("/")[2:4]))
     return item

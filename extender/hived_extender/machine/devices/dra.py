@@ -8,16 +8,15 @@ claims count nothing.
 
 import logging
 import re
-import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from hived_extender.jobs.wire import Metadata, NodeSelector
+from hived_extender.jobs.wire import Metadata, NodeSelector, Taint
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_extender.kube.metrics import Metrics
-from hived_extender.kube.watch import Reflector, Resource
+from hived_extender.kube.watch import ObjectKind, OptionalKinds
 from hived_extender.machine.devices.table import Allocated, ClaimUse, Published, Selector, Slice
 
 GROUP = "resource.k8s.io"
@@ -49,19 +48,15 @@ class _Attribute(msgspec.Struct):
     text: str | None = msgspec.field(name="string", default=None)
 
 
-class _Taint(msgspec.Struct):
-    effect: str = ""
-
-
 class _Basic(msgspec.Struct):
     attributes: dict[str, _Attribute] | None = None
-    taints: list[_Taint] | None = None
+    taints: list[Taint] | None = None
 
 
 class _Device(msgspec.Struct):
     name: str
     attributes: dict[str, _Attribute] | None = None
-    taints: list[_Taint] | None = None
+    taints: list[Taint] | None = None
     basic: _Basic | None = None  # where v1beta1 has the two above
 
 
@@ -240,7 +235,19 @@ def _classes(requests: list[_Request] | tuple[()]) -> Iterator[tuple[str, str]]:
 log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 60.0
-RETRY_S = 5.0
+
+
+class DeviceKind(ObjectKind, frozen=True):
+    """A kind of objects, and the type that they are read as."""
+
+    type: type[Any]
+
+
+KINDS = (
+    DeviceKind(GROUP, "deviceclasses", VERSIONS, DeviceClass),
+    DeviceKind(GROUP, "resourceslices", VERSIONS, ResourceSlice),
+    DeviceKind(GROUP, "resourceclaims", VERSIONS, ResourceClaim),
+)
 
 
 class Told(Protocol):
@@ -253,104 +260,48 @@ class Told(Protocol):
         """Take in an object as seen, or as it was when deleted."""
 
 
-class DeviceObjects:
+class _Telling:
+    """Tells of the objects by their types."""
+
+    def __init__(self, told: Told) -> None:
+        self._told = told
+
+    def listed(self, kind: DeviceKind, items: list[Any]) -> None:
+        self._told.devices_listed(kind.type, items)
+
+    def seen(self, kind: DeviceKind, item: Any) -> None:
+        self._told.device_seen(item)
+
+    def gone(self, kind: DeviceKind, item: Any) -> None:
+        self._told.device_seen(item, is_gone=True)
+
+    def unserved(self, kind: DeviceKind) -> None:
+        self._told.devices_listed(kind.type, ())
+
+
+class DeviceObjects(OptionalKinds[DeviceKind]):
     """Watches the objects of dynamic resource allocation from `start` to `stop`."""
 
     def __init__(self, kube: KubeClient, told: Told, metrics: Metrics) -> None:
-        self._kube = kube
-        self._told = told
-        self._metrics = metrics
-        self._reflectors: list[Reflector[Any]] = []
-        self._unlisted: set[str] | None = None  # paths; None until it is known whether there are any
-        self._lock = threading.Condition()  # for changes of these two
-        self._is_stopping = threading.Event()
+        super().__init__(kube, metrics, KINDS, _Telling(told), "devices")
+        self.glance_interval_s = LOOK_INTERVAL_S
         self._complaint = ""
-        self._thread = threading.Thread(target=self._run, name="device objects", daemon=True)
 
-    def start(self) -> None:
-        """Start watching."""
-        self._thread.start()
+    def _type_of(self, kind: DeviceKind) -> type[Any]:
+        return kind.type
 
-    def stop(self) -> None:
-        """Stop watching, without waiting for a call under way."""
-        with self._lock:
-            self._is_stopping.set()
-            for reflector in self._reflectors:
-                reflector.stop()
-
-    def join(self, timeout_s: float) -> None:
-        """Wait for the threads after `stop`, each for at most `timeout_s`."""
-        if self._thread.ident is not None:
-            self._thread.join(timeout_s)
-        for reflector in self._reflectors:
-            reflector.join(timeout_s)
-
-    def wait_until_listed(self, timeout_s: float) -> bool:
-        """Wait until all objects are listed, or none can be seen; False after the timeout."""
-        with self._lock:
-            return self._lock.wait_for(lambda: self._unlisted is not None and not self._unlisted, timeout_s)
-
-    def _run(self) -> None:
-        is_known = False
-        while not self._is_stopping.wait(0.0 if not self._complaint else LOOK_INTERVAL_S if is_known else RETRY_S):
-            try:
-                base = self._served()
-                is_known = True
-                if base:
-                    return self._follow(base)
-                self._complain(f"the API server does not serve {GROUP}")
-            except KubeError as error:
-                is_known = error.status in (401, 403)
-                self._complain(str(error))
-            if is_known:
-                with self._lock:
-                    self._unlisted = set()
-                    self._lock.notify_all()
-        return None
-
-    def _served(self) -> str:
-        """The path of the version to read, "" if none is served. Raises KubeError if reading is forbidden."""
+    def _find(self, kinds: Sequence[DeviceKind]) -> dict[str, DeviceKind]:
+        """Those that may be listed, too: nobody waits for the others. Logs once that nothing is watched."""
+        cause = f"the API server does not serve {GROUP}"
         try:
-            group = self._kube.get(f"/apis/{GROUP}")
+            found = super()._find(kinds)
+            for path in found:
+                self._kube.get(f"{path}?limit=1")
         except KubeError as error:
-            if error.is_not_found:
-                return ""
-            raise
-        there = {each["version"] for each in group.get("versions") or ()}
-        version = next((version for version in VERSIONS if version in there), "")
-        base = f"/apis/{GROUP}/{version}" if version else ""
-        for plural in ("resourceslices", "resourceclaims", "deviceclasses") if base else ():
-            self._kube.get(f"{base}/{plural}?limit=1")
-        return base
-
-    def _follow(self, base: str) -> None:
-        resources: list[Resource[Any]] = [
-            self._resource(f"{base}/deviceclasses", DeviceClass),
-            self._resource(f"{base}/resourceslices", ResourceSlice),
-            self._resource(f"{base}/resourceclaims", ResourceClaim),
-        ]
-        with self._lock:
-            if self._is_stopping.is_set():
-                return
-            self._unlisted = {resource.path for resource in resources}
-            self._reflectors = [Reflector(self._kube, resource, self._metrics) for resource in resources]
-            for reflector in self._reflectors:
-                reflector.start()
-        log.info("follows device objects", extra={"fields": {"path": base}})
-
-    def _resource(self, path: str, kind: type[Any]) -> Resource[Any]:
-        def listed(items: list[Any]) -> None:
-            self._told.devices_listed(kind, items)
-            with self._lock:
-                if self._unlisted:
-                    self._unlisted.discard(path)
-                    self._lock.notify_all()
-
-        told = self._told
-        return Resource(path, kind, listed, told.device_seen, lambda item: told.device_seen(item, is_gone=True))
-
-    def _complain(self, cause: str) -> None:
-        """Log once that nothing is watched."""
-        if cause != self._complaint:
+            if error.status not in (401, 403):
+                raise
+            found, cause = {}, str(error)
+        if kinds and not found and cause != self._complaint:
             self._complaint = cause
             log.info("claims of devices are not counted", extra={"fields": {"cause": cause}})
+        return found

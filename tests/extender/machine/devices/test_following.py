@@ -34,9 +34,10 @@ class Api:
         self.asked.append(path)
         if self.refusal is not None and "?" in path:
             raise self.refusal
-        if not self.versions:
-            raise KubeError(404, "NotFound", "the server could not find the requested resource")
-        return {"versions": [{"version": version} for version in self.versions]}
+        if path == "/apis":
+            versions = [{"version": version} for version in self.versions]
+            return {"groups": [{"name": dra.GROUP, "versions": versions}] if versions else []}
+        return {"resources": [{"name": kind.plural} for kind in dra.KINDS]}
 
     def list_objects(self, path: str, item_type: type[Any], *, field_selector: str = "") -> Listing[Any]:
         return Listing([msgspec.convert(item, item_type) for item in self.lists.get(path, ())], "1")
@@ -130,3 +131,15 @@ def test_objects_are_followed_from_when_they_are_served(
     api.versions = ("v1",)
     wait_until(cluster.service.lost_devices)
     assert len(cluster.service.lost_devices()) == 1
+
+
+def test_objects_that_are_served_no_more_count_nothing(
+    cluster: SmallCluster, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dra, "LOOK_INTERVAL_S", 0.01)
+    api = Api("v1")
+    api.lists[f"{BASE}/resourceclaims"] = [claim_in("v1")]
+    assert start(api).wait_until_listed(20.0)
+    assert cluster.service.lost_devices()
+    api.versions = ()
+    wait_until(lambda: not cluster.service.lost_devices())
