@@ -362,7 +362,7 @@ class FilterResult(msgspec.Struct, rename="pascal"):
     nodes: None = None
     node_names: list[str] | None = None
     failed_nodes: dict[str, str] | None = None
-    failed_and_unresolvable_nodes: None = None
+    failed_and_unresolvable_nodes: dict[str, str] | None = None
     error: str = ""
 
 

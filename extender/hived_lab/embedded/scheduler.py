@@ -31,7 +31,17 @@ import msgspec
 from hived.values.errors import HivedError, UserError
 from hived_extender.api.paths import BIND_PATH, FILTER_PATH, PREEMPT_PATH
 from hived_extender.jobs.namespaces import NAMESPACE_NAME
-from hived_extender.jobs.wire import BindResult, Node, Pod, PodSpec, PodStatus, PreemptResult, StatusCondition, encode
+from hived_extender.jobs.wire import (
+    BindResult,
+    FilterResult,
+    Node,
+    Pod,
+    PodSpec,
+    PodStatus,
+    PreemptResult,
+    StatusCondition,
+    encode,
+)
 from hived_extender.kube.client import LIVE_PODS, NAMESPACES, NODES, PODS, KubeClient, KubeError, pod_path
 from hived_extender.kube.connections import BrokenError, Connections
 from hived_extender.kube.events import NORMAL, WARNING, EventRecorder
@@ -363,13 +373,6 @@ class ExtenderError(HivedError):
     """The extender did not answer, or answered with an error."""
 
 
-class _FilterAnswer(msgspec.Struct, rename="pascal"):
-    node_names: list[str] | None = None
-    failed_nodes: dict[str, str] | None = None
-    failed_and_unresolvable_nodes: dict[str, str] | None = None
-    error: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class Filtered:
     """The nodes that can take the pod; for the others why not, and whether removing pods would not help either."""
@@ -391,7 +394,7 @@ class ExtenderClient:
 
     def filter(self, pod: Body, nodes: list[str]) -> Filtered:
         """Ask which of `nodes` can take `pod`. Raises ExtenderError."""
-        answer = self._call(FILTER_PATH, {"Pod": pod, "Nodes": None, "NodeNames": nodes}, _FilterAnswer)
+        answer = self._call(FILTER_PATH, {"Pod": pod, "Nodes": None, "NodeNames": nodes}, FilterResult)
         if answer.error:
             raise ExtenderError(answer.error)
         chosen = answer.node_names or []

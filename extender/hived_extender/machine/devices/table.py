@@ -21,20 +21,13 @@ from hived_extender.jobs.amounts import all_requested
 from hived_extender.jobs.annotations import MAX_COUNT, PREFIX
 from hived_extender.jobs.device_words import is_numbered
 from hived_extender.jobs.wire import Node, Pod
+from hived_extender.machine.pods import PodName
 
 
-class PodUse(msgspec.Struct, frozen=True):
+class PodUse(PodName, frozen=True):
     """A running bound pod, and its number of devices of each resource."""
 
-    uid: str
-    namespace: str
-    name: str
     requests: Mapping[str, int]
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
 
 
 class Allocated(msgspec.Struct, frozen=True):

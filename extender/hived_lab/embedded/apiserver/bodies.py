@@ -13,16 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from hived.values.errors import UserError
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One thing wrong with one field of an object."""
-
-    field: str
-    message: str
-    reason: str = "FieldValueInvalid"
-
+from hived_extender.kube_rules.resource_rules import Fault
 
 _REASONS = {
     400: "BadRequest", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed", 406: "NotAcceptable",
@@ -81,7 +72,7 @@ def conflict(what: str, name: str, why: str) -> ApiError:
     return ApiError(409, message, {"name": name, "kind": what})
 
 
-def invalid(kind: str, name: str, causes: Iterable[Cause], group: str = "") -> ApiError:
+def invalid(kind: str, name: str, causes: Iterable[Fault], group: str = "") -> ApiError:
     """The object is well formed but breaks rules of its kind; every broken rule is listed."""
     causes = list(causes)
     told = dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes)

@@ -11,8 +11,8 @@ import msgspec
 from hived_config.quantities import canonical
 from hived_extender.kube.clocks import timestamp
 from hived_extender.kube_rules.nodes import CORDON
-from hived_extender.kube_rules.resource_rules import quantity_faults, resource_faults
-from hived_lab.embedded.apiserver.bodies import Body, Cause, conflict, forbidden
+from hived_extender.kube_rules.resource_rules import Fault, quantity_faults, resource_faults
+from hived_lab.embedded.apiserver.bodies import Body, conflict, forbidden
 from hived_lab.embedded.apiserver.models import DNS_LABEL_RULE, View, is_dns_label, label_causes
 from hived_lab.embedded.apiserver.store import Revision
 
@@ -77,11 +77,11 @@ class Strategy:
         """Return an updated object with what an update of the main resource does not touch taken from `old`."""
         return new
 
-    def causes(self, view: View, old: View | None) -> Iterator[Cause]:
+    def causes(self, view: View, old: View | None) -> Iterator[Fault]:
         """Yield the rules of the kind that `view` breaks; `old` is the object it replaces, if any."""
         yield from ()
 
-    def change_causes(self, old: Body, new: Body) -> Iterator[Cause]:
+    def change_causes(self, old: Body, new: Body) -> Iterator[Fault]:
         """Yield what an update of the main resource changes though it may not."""
         yield from ()
 
@@ -127,15 +127,14 @@ class NodeStrategy(StatusStrategy):
                 status[field] = with_text_quantities(status[field])
         return {**body, "spec": body.get("spec", {}), "status": status}
 
-    def causes(self, node: View, old: View | None) -> Iterator[Cause]:
+    def causes(self, node: View, old: View | None) -> Iterator[Fault]:
         for index, taint in enumerate(node.spec.taints):
             if taint.effect not in TAINT_EFFECTS:
                 message = f"Unsupported value: {taint.effect!r}"
-                yield Cause(f"spec.taints[{index}].effect", message, "FieldValueNotSupported")
+                yield Fault(f"spec.taints[{index}].effect", message, "FieldValueNotSupported")
         for field, quantities in (("capacity", node.status.capacity), ("allocatable", node.status.allocatable)):
             for name, value in quantities.items():
-                for fault in quantity_faults(f"status.{field}[{name}]", name, value):
-                    yield Cause(*fault)
+                yield from quantity_faults(f"status.{field}[{name}]", name, value)
 
 
 class NamespaceStrategy(StatusStrategy):
@@ -163,21 +162,21 @@ class EventStrategy(Strategy):
             "type": event.type,
         }
 
-    def causes(self, event: View, old: View | None) -> Iterator[Cause]:
+    def causes(self, event: View, old: View | None) -> Iterator[Fault]:
         namespace, about = event.metadata.namespace, event.involved_object.namespace
         if namespace != (about or "default"):
-            yield Cause("involvedObject.namespace", f"Invalid value: {about!r}: does not match event.namespace")
+            yield Fault("involvedObject.namespace", f"Invalid value: {about!r}: does not match event.namespace")
 
 
 class LeaseStrategy(Strategy):
     """Leases: durations and transitions are not negative."""
 
-    def causes(self, view: View, old: View | None) -> Iterator[Cause]:
+    def causes(self, view: View, old: View | None) -> Iterator[Fault]:
         spec = view.spec
         if spec.lease_duration_seconds is not None and spec.lease_duration_seconds <= 0:
-            yield Cause("spec.leaseDurationSeconds", "Invalid value: must be greater than 0")
+            yield Fault("spec.leaseDurationSeconds", "Invalid value: must be greater than 0")
         if spec.lease_transitions < 0:
-            yield Cause("spec.leaseTransitions", "Invalid value: must be greater than or equal to 0")
+            yield Fault("spec.leaseTransitions", "Invalid value: must be greater than or equal to 0")
 
 
 class ConfigMapStrategy(Strategy):
@@ -186,14 +185,14 @@ class ConfigMapStrategy(Strategy):
     _KEY = re.compile(r"[-._a-zA-Z0-9]{1,253}")
     _DATA = attrgetter("data", "binary_data", "immutable")
 
-    def causes(self, config_map: View, before: View | None) -> Iterator[Cause]:
+    def causes(self, config_map: View, before: View | None) -> Iterator[Fault]:
         for key in [*config_map.data, *config_map.binary_data]:
             if not self._KEY.fullmatch(key):
-                yield Cause(f"data[{key}]", f"Invalid value: {key!r}: not a valid config key")
+                yield Fault(f"data[{key}]", f"Invalid value: {key!r}: not a valid config key")
         for key in config_map.data.keys() & config_map.binary_data.keys():
-            yield Cause(f"data[{key}]", f"Invalid value: {key!r}: duplicate of key present in binaryData")
+            yield Fault(f"data[{key}]", f"Invalid value: {key!r}: duplicate of key present in binaryData")
         if before is not None and before.immutable and self._DATA(config_map) != self._DATA(before):
-            yield Cause("data", "Forbidden: field is immutable when `immutable` is set", "FieldValueForbidden")
+            yield Fault("data", "Forbidden: field is immutable when `immutable` is set", "FieldValueForbidden")
 
 
 class PriorityClassStrategy(Strategy):
@@ -202,18 +201,18 @@ class PriorityClassStrategy(Strategy):
     def default(self, body: Body) -> Body:
         return {"preemptionPolicy": "PreemptLowerPriority", "value": 0, **body}
 
-    def causes(self, view: View, old: View | None) -> Iterator[Cause]:
+    def causes(self, view: View, old: View | None) -> Iterator[Fault]:
         name, value = view.metadata.name, view.value
         if value > HIGHEST_USER_PRIORITY and SYSTEM_PRIORITY_CLASSES.get(name) != value:
-            yield Cause(
+            yield Fault(
                 "value", f"Forbidden: maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
             )
         if value < -(2**31):
-            yield Cause("value", f"Invalid value: {value}: must fit in 32 bits")
+            yield Fault("value", f"Invalid value: {value}: must fit in 32 bits")
         if view.preemption_policy not in ("PreemptLowerPriority", "Never"):
-            yield Cause("preemptionPolicy", f"Unsupported value: {view.preemption_policy!r}")
+            yield Fault("preemptionPolicy", f"Unsupported value: {view.preemption_policy!r}")
         if old is not None and old.value != value:
-            yield Cause("value", "Forbidden: may not be changed in an update.", "FieldValueForbidden")
+            yield Fault("value", "Forbidden: may not be changed in an update.", "FieldValueForbidden")
 
 
 _SPEC_DEFAULTS: Body = {
@@ -260,14 +259,14 @@ class PodStrategy(StatusStrategy):
         admitted = {field: old["spec"][field] for field in _ADMITTED_FIELDS if field in old["spec"]}
         return {**kept, "spec": {**admitted, **kept["spec"]}}
 
-    def causes(self, view: View, old: View | None) -> Iterator[Cause]:
+    def causes(self, view: View, old: View | None) -> Iterator[Fault]:
         yield from spec_causes(view.spec, "spec")
 
-    def change_causes(self, old: Body, new: Body) -> Iterator[Cause]:
+    def change_causes(self, old: Body, new: Body) -> Iterator[Fault]:
         if _fixed_part(old["spec"]) != _fixed_part(new["spec"]):
             allowed = ", ".join(f"spec.{field}" for field in ("containers[*].image", *_MUTABLE_SPEC_FIELDS))
             message = f"Forbidden: pod updates may not change fields other than {allowed}"
-            yield Cause("spec", message, "FieldValueForbidden")
+            yield Fault("spec", message, "FieldValueForbidden")
 
     def grace_s(self, pod: View, requested: int | None) -> int:
         """As requested, else as the pod asks; nothing to wait for when no node runs it (any more)."""
@@ -302,17 +301,17 @@ def _with_requests(spec: Body) -> Body:
     return spec
 
 
-def spec_causes(spec: View, path: str) -> Iterator[Cause]:
+def spec_causes(spec: View, path: str) -> Iterator[Fault]:
     """Yield the rules that the spec of a pod, or of a template of pods, breaks."""
     if not spec.containers:
-        yield Cause(f"{path}.containers", "Required value", "FieldValueRequired")
+        yield Fault(f"{path}.containers", "Required value", "FieldValueRequired")
     if spec.restart_policy not in ("Always", "OnFailure", "Never"):
         supported = 'supported values: "Always", "OnFailure", "Never"'
         message = f'Unsupported value: "{spec.restart_policy}": {supported}'
-        yield Cause(f"{path}.restartPolicy", message, "FieldValueNotSupported")
+        yield Fault(f"{path}.restartPolicy", message, "FieldValueNotSupported")
     if spec.termination_grace_period_seconds < 0:
         message = f"Invalid value: {spec.termination_grace_period_seconds}: must be greater than or equal to 0"
-        yield Cause(f"{path}.terminationGracePeriodSeconds", message)
+        yield Fault(f"{path}.terminationGracePeriodSeconds", message)
     seen: set[str] = set()
     for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
         for index, container in enumerate(containers):
@@ -427,17 +426,16 @@ def _qos_class(spec: Body) -> str:
     return "Guaranteed"
 
 
-def _container_causes(path: str, container: View, seen: set[str]) -> Iterator[Cause]:
+def _container_causes(path: str, container: View, seen: set[str]) -> Iterator[Fault]:
     if not container.name:
-        yield Cause(f"{path}.name", "Required value", "FieldValueRequired")
+        yield Fault(f"{path}.name", "Required value", "FieldValueRequired")
     elif not is_dns_label(container.name):
-        yield Cause(f"{path}.name", f'Invalid value: "{container.name}": {DNS_LABEL_RULE}')
+        yield Fault(f"{path}.name", f'Invalid value: "{container.name}": {DNS_LABEL_RULE}')
     elif container.name in seen:
-        yield Cause(f"{path}.name", f'Duplicate value: "{container.name}"', "FieldValueDuplicate")
+        yield Fault(f"{path}.name", f'Duplicate value: "{container.name}"', "FieldValueDuplicate")
     if not container.image:
-        yield Cause(f"{path}.image", "Required value", "FieldValueRequired")
-    for fault in resource_faults(f"{path}.resources", container.resources.limits, container.resources.requests):
-        yield Cause(*fault)
+        yield Fault(f"{path}.image", "Required value", "FieldValueRequired")
+    yield from resource_faults(f"{path}.resources", container.resources.limits, container.resources.requests)
 
 
 _JOB_NAME, _CONTROLLER_UID = "batch.kubernetes.io/job-name", "batch.kubernetes.io/controller-uid"
@@ -553,16 +551,16 @@ class JobStrategy(StatusStrategy):
             spec["selector"] = {**selector, "matchLabels": {_CONTROLLER_UID: uid, **selector.get("matchLabels", {})}}
         return {**body, "spec": spec, "status": {}}
 
-    def causes(self, view: View, old: View | None) -> Iterator[Cause]:
+    def causes(self, view: View, old: View | None) -> Iterator[Fault]:
         spec = msgspec.to_builtins(view.spec)
         for rule in _RULES:
             if rule.is_broken(spec):
                 value = reduce(lambda part, key: part[key], rule.field.split("."), spec)
-                yield Cause(f"spec.{rule.field}", rule.message.format(_written(value)), rule.reason)
+                yield Fault(f"spec.{rule.field}", rule.message.format(_written(value)), rule.reason)
         yield from label_causes(view.spec.template.metadata, "spec.template.metadata")
         yield from spec_causes(view.spec.template.spec, "spec.template.spec")
 
-    def change_causes(self, old: Body, new: Body) -> Iterator[Cause]:
+    def change_causes(self, old: Body, new: Body) -> Iterator[Fault]:
         before, after = old["spec"], new["spec"]
         completions = after.get("completions")
         if completions != before.get("completions"):
@@ -570,7 +568,7 @@ class JobStrategy(StatusStrategy):
                 yield _immutable("completions", completions)
             elif completions is not None and completions != after["parallelism"]:
                 message = f"Invalid value: {completions}: can only be modified in tandem with spec.parallelism"
-                yield Cause("spec.completions", message)
+                yield Fault("spec.completions", message)
         for field in _IMMUTABLE:
             if before.get(field) != after.get(field):
                 yield _immutable(field, after.get(field))
@@ -579,8 +577,8 @@ class JobStrategy(StatusStrategy):
             yield _immutable("template", after["template"])
 
 
-def _immutable(field: str, value: object) -> Cause:
-    return Cause(f"spec.{field}", f"Invalid value: {_written(value)}: field is immutable")
+def _immutable(field: str, value: object) -> Fault:
+    return Fault(f"spec.{field}", f"Invalid value: {_written(value)}: field is immutable")
 
 
 def _written(value: object) -> str:

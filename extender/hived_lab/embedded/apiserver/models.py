@@ -12,7 +12,8 @@ import msgspec
 
 from hived_config.quantities import QUANTITY
 from hived_extender.kube_rules.demands import AffinitySpec, SpreadSpec
-from hived_lab.embedded.apiserver.bodies import Body, Cause
+from hived_extender.kube_rules.resource_rules import Fault
+from hived_lab.embedded.apiserver.bodies import Body
 
 Quantity = Annotated[str, msgspec.Meta(pattern=rf"^{QUANTITY}\Z")] | int | float
 View = Any
@@ -225,27 +226,27 @@ def is_dns_subdomain(text: str) -> bool:
     return len(text) <= 253 and _DNS_SUBDOMAIN.fullmatch(text) is not None
 
 
-def metadata_causes(meta: ObjectMeta, is_label_name: bool) -> Iterator[Cause]:
+def metadata_causes(meta: ObjectMeta, is_label_name: bool) -> Iterator[Fault]:
     """Yield what is wrong with name, labels and annotations; `is_label_name` asks for a DNS label as the name."""
     if not (is_dns_label(meta.name) if is_label_name else is_dns_subdomain(meta.name)):
-        yield Cause("metadata.name", f'Invalid value: "{meta.name}": {DNS_LABEL_RULE if is_label_name else _DNS_RULE}')
+        yield Fault("metadata.name", f'Invalid value: "{meta.name}": {DNS_LABEL_RULE if is_label_name else _DNS_RULE}')
     yield from label_causes(meta, "metadata")
     for key in meta.annotations:
         if not is_qualified_name(key.lower()):
-            yield Cause("metadata.annotations", f'Invalid value: "{key}": {_KEY_RULE}')
+            yield Fault("metadata.annotations", f'Invalid value: "{key}": {_KEY_RULE}')
     size = sum(len(key.encode()) + len(value.encode()) for key, value in meta.annotations.items())
     if size > MAX_ANNOTATION_BYTES:
         message = f"Too long: may not be more than {MAX_ANNOTATION_BYTES} bytes"
-        yield Cause("metadata.annotations", message, "FieldValueTooLong")
+        yield Fault("metadata.annotations", message, "FieldValueTooLong")
 
 
-def label_causes(meta: ObjectMeta, path: str) -> Iterator[Cause]:
+def label_causes(meta: ObjectMeta, path: str) -> Iterator[Fault]:
     """Yield what is wrong with the labels of an object, or of a template."""
     for key, value in meta.labels.items():
         if not is_qualified_name(key):
-            yield Cause(f"{path}.labels", f'Invalid value: "{key}": {_KEY_RULE}')
+            yield Fault(f"{path}.labels", f'Invalid value: "{key}": {_KEY_RULE}')
         if value and (len(value) > 63 or not _KEY_NAME.fullmatch(value)):
-            yield Cause(f"{path}.labels", f'Invalid value: "{value}": {_VALUE_RULE}')
+            yield Fault(f"{path}.labels", f'Invalid value: "{value}": {_VALUE_RULE}')
 
 
 def is_qualified_name(text: str) -> bool:

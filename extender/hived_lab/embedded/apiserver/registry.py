@@ -14,8 +14,9 @@ from datetime import UTC, datetime, timedelta
 
 from hived_extender.api.inspection import parse_time
 from hived_extender.kube.clocks import timestamp
+from hived_extender.kube_rules.resource_rules import Fault
 from hived_lab.embedded.apiserver import bodies, kinds
-from hived_lab.embedded.apiserver.bodies import ApiError, Body, Cause, view_of
+from hived_lab.embedded.apiserver.bodies import ApiError, Body, view_of
 from hived_lab.embedded.apiserver.kinds import PERMANENT_NAMESPACES, SYSTEM_PRIORITY_CLASSES
 from hived_lab.embedded.apiserver.models import DeleteOptions, View, metadata_causes
 from hived_lab.embedded.apiserver.resources import (
@@ -91,7 +92,7 @@ class Registry:
             raise bodies.bad_request("resourceVersion should not be set on objects to be created")
         name = sent.name or _generated_name(sent.generate_name)
         if not name:
-            causes = [Cause("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")]
+            causes = [Fault("metadata.name", "Required value: name or generateName is required", "FieldValueRequired")]
             raise bodies.invalid(resource.kind, "", causes, resource.group)
         key = Key(sent.namespace if resource.is_namespaced else "", name)
         self._require_namespace(resource, key)
@@ -215,7 +216,7 @@ class Registry:
         key: Key,
         body: Body,
         old: Revision | None = None,
-        causes: list[Cause] | None = None,
+        causes: list[Fault] | None = None,
     ) -> Revision:
         revision = self.store.revise(key, body, lambda stamped: view_of(stamped, resource.view))
         broken = [

@@ -19,12 +19,12 @@ import msgspec
 from hived.values.errors import UserError
 from hived_config.selectors import matches, read_selector
 from hived_extender.jobs.admission import Admission
+from hived_extender.kube_rules.resource_rules import Fault
 from hived_lab.embedded.apiserver import bodies, kinds, models, resources
 from hived_lab.embedded.apiserver.admission import admitted, check_binding, check_pod
 from hived_lab.embedded.apiserver.bodies import (
     ApiError,
     Body,
-    Cause,
     bad_request,
     decode,
     encode,
@@ -163,7 +163,7 @@ class Request:
 
 
 def _unsupported(kind: str, name: str, value: object) -> ApiError:
-    return bodies.invalid(kind, "", [Cause(name, f"Unsupported value: {value!r}", "FieldValueNotSupported")])
+    return bodies.invalid(kind, "", [Fault(name, f"Unsupported value: {value!r}", "FieldValueNotSupported")])
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,7 +450,7 @@ class Rest:
             return version, after
         version, match = request.number("resourceVersion") or 0, request.text("resourceVersionMatch")
         if match not in ("", "Exact", "NotOlderThan") or (match and not request.text("resourceVersion")):
-            cause = Cause("resourceVersionMatch", f"Forbidden: {match!r} does not fit the other parameters")
+            cause = Fault("resourceVersionMatch", f"Forbidden: {match!r} does not fit the other parameters")
             raise bodies.invalid("ListOptions", "", [cause])
         if version > self._registry.store.version or match == "Exact":
             self._require_known(collection, version)
@@ -488,7 +488,7 @@ class Rest:
         version = request.number("resourceVersion") or 0
         is_streaming_list = request.flag("sendInitialEvents")
         if is_streaming_list and request.text("resourceVersionMatch") != "NotOlderThan":
-            cause = Cause("resourceVersionMatch", "Forbidden: sendInitialEvents requires NotOlderThan")
+            cause = Fault("resourceVersionMatch", "Forbidden: sendInitialEvents requires NotOlderThan")
             raise bodies.invalid("ListOptions", "", [cause])
         initial, timeout_s = b"", float(request.number("timeoutSeconds") or _DEFAULT_WATCH_S)
         try:
@@ -581,7 +581,7 @@ class Rest:
         binding = view_of(body, models.Binding)
         _require_name(binding.metadata.name, key)
         if binding.target.kind not in ("", "Node") or not binding.target.name:
-            cause = Cause("target", f"Invalid value: a binding needs the name of a Node, not {binding.target!r}")
+            cause = Fault("target", f"Invalid value: a binding needs the name of a Node, not {binding.target!r}")
             raise bodies.invalid("Binding", key.name, [cause])
         if not self._is_of_hived(request):
             check_binding(key.name, body)
