@@ -29,10 +29,10 @@ CauseName = Literal[
 ]
 """The closed set of causes; docs/waiting.md has each with its remedy."""
 
-TAKEN_BACK: tuple[CauseName, ...] = ("lent", "preempting")
+RECLAIMING: tuple[CauseName, ...] = ("lent", "preempting")
 """Causes of a job for which others are leaving: all on lent cells, or some with a lower priority."""
 
-UNTRIED_CAUSES: tuple[CauseName, ...] = ("incomplete", "invalid", "order", *TAKEN_BACK)
+UNTRIED_CAUSES: tuple[CauseName, ...] = ("incomplete", "invalid", "order", *RECLAIMING)
 """Causes for which no changes are tried, or none is needed."""
 
 FOR_JOBS = "it waits for other jobs, and not for cells"

@@ -21,7 +21,7 @@ from hived.values.errors import HivedError, UserError
 from hived.why.relaxing import Emptied
 from hived_extender.api.names import index
 from hived_extender.api.waiting import (
-    TAKEN_BACK,
+    RECLAIMING,
     CauseName,
     Certificate,
     FreeCells,
@@ -75,7 +75,7 @@ from hived_extender.machine.verbs import NotLeadingError
 MOST_CHANGES = 16
 """Changes that are tried together."""
 
-_HAS_ROOM = frozenset({"order", *TAKEN_BACK})
+_HAS_ROOM = frozenset({"order", *RECLAIMING})
 """Causes of a job that would start itself: others keep it from that, who have to start anew."""
 
 

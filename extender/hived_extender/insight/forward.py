@@ -42,7 +42,7 @@ MOST_COMPARED = 1 << 20
 
 
 def may_have(state: State, entry: WaitingEntry, decision: Decision) -> bool:
-    """May a job have the cells of a decision? One that does not preempt takes back lent cells alone."""
+    """May a job have the cells of a decision? One that does not preempt reclaims lent cells alone."""
     if entry.preempts or not isinstance(decision, Preempt):
         return True
     victims = set(decision.victims)

@@ -387,12 +387,12 @@ def cause_of(machine: Machine, record: PodRecord) -> str:
     if record.translation.mistake or (request is None and has_mistake):
         return "invalid"
     if request is not None and cache.core is not None and cache.core.reserves(request):
-        return _taken_back(machine, cache.core.state, request)
+        return _reclaimed_from(machine, cache.core.state, request)
     return record.cause or "unknown"
 
 
-def _taken_back(machine: Machine, state: State, request: PodRequest) -> CauseName:
-    """From whom the cells are taken back that a request reserves."""
+def _reclaimed_from(machine: Machine, state: State, request: PodRequest) -> CauseName:
+    """From whom the cells are reclaimed that a request reserves."""
     for uids in victims_of(state, state.groups[request.spec.group.name]).values():
         for uid in uids:
             victim = machine.cache.pods.get(uid)

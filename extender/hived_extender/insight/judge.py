@@ -14,7 +14,7 @@ from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, PodSpec
 from hived.why.explaining import explain_wait
 from hived.why.relaxing import Emptied
-from hived_extender.api.waiting import TAKEN_BACK, BadNode, CauseName, Certificate
+from hived_extender.api.waiting import RECLAIMING, BadNode, CauseName, Certificate
 from hived_extender.insight.forward import may_have
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, own_pods
 from hived_extender.jobs.job import JobName
@@ -108,7 +108,7 @@ class Judge:
     def _without_own(self, found: Certificate, entry: WaitingEntry) -> Certificate:
         """The certificate without the pods of the job itself, which are counted instead."""
         own = self._own_pods.get(entry.object, {})
-        if not own or found.cause in TAKEN_BACK:
+        if not own or found.cause in RECLAIMING:
             return found
         holders = [one for one in found.holders if one.group not in own and one.group != str(entry.object)]
         more = max(0, found.more_holders - (len(own) - len(found.holders) + len(holders)))
@@ -135,7 +135,7 @@ class Judge:
         decision = found[at]
         assert isinstance(decision, Wait)
         if self._reserves(entry):  # the core has a place for it, and says what the place waits for
-            return replace(plain, cause=self._taken_back(entry), sentence=decision.reason, reason=decision.reason)
+            return replace(plain, cause=self._reclaimed_from(entry), sentence=decision.reason, reason=decision.reason)
         with self._turn:
             if len(entry.requests) > 1:  # nobody's end helps where one part can never run
                 never = first_never(self._emptied, snapshot.state, entry.requests, [one.offer for one in entry.parts])
@@ -149,8 +149,8 @@ class Judge:
             rules=entry.rules, sized_by=self._sized_by(entry, at),
         )  # fmt: skip
 
-    def _taken_back(self, entry: WaitingEntry) -> CauseName:
-        """From whom the cells are taken back that a job reserves."""
+    def _reclaimed_from(self, entry: WaitingEntry) -> CauseName:
+        """From whom the cells are reclaimed that a job reserves."""
         groups = self._snapshot.state.groups
         own = [groups[one.spec.group.name].physical for one in entry.requests if one.spec.group.name in groups]
         leaves = {int(leaf) for each in own for leaf in each} - {NO_CELL}

@@ -16,7 +16,7 @@ from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_config.words import counted, listed_with
 from hived_extender.api.names import GANG, short_name
 from hived_extender.api.queues import HELD_LATER, QueuedJob
-from hived_extender.api.waiting import FOR_JOBS, TAKEN_BACK, Certificate, IfResult, Job, Unblock, When, Why
+from hived_extender.api.waiting import FOR_JOBS, RECLAIMING, Certificate, IfResult, Job, Unblock, When, Why
 from hived_extender.insight.answering import Answering, View
 from hived_extender.insight.listing import ListedJob
 from hived_extender.insight.snapshot import WaitingEntry
@@ -244,7 +244,7 @@ def certificate_of(question: Question, live: Certificate | None, lent: Certifica
         isinstance(reason, NotItsTurn) and is_turn and reason.awaits_cells
     )
     is_for_cells = is_for_cells or only_borrows
-    if is_for_cells or (isinstance(reason, MakingRoom) and live.cause in TAKEN_BACK):
+    if is_for_cells or (isinstance(reason, MakingRoom) and live.cause in RECLAIMING):
         return live if live.cause != "order" else replace(live, sentence=job.reason)
     cells = lent if lent is not None and cause == "quota" else live
     also = [] if cells.cause in ("order", cause) else [cells.cause, *cells.also]
@@ -281,7 +281,7 @@ def _start(question: Question, found: Certificate) -> When | None:
     """Return when it starts: once its victims have left, if the end of each is known."""
     if found.never:
         return When(kind="never")
-    if isinstance(question.reason, MakingRoom) and found.cause in TAKEN_BACK and found.holders:
+    if isinstance(question.reason, MakingRoom) and found.cause in RECLAIMING and found.holders:
         until = [holder.until for holder in found.holders]
         if all(until) and not found.more_holders:
             return When(kind="certain", by=max(until))

@@ -69,7 +69,7 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     was created, in seconds since 1970; infinite if unknown. For `limit_s` it has its cells at the most, the time to
     leave included: None if one of its pods does not say.
 
-    A job that does not `preempts` takes back lent cells only. `owner` is the job object that all of its pods are of,
+    A job that does not `preempts` reclaims lent cells only. `owner` is the job object that all of its pods are of,
     and `wanted` the number of pods of its gang or group. `labels` are those of its first pod. Its first pod is of the
     object `whole`, of which it may be a part, and queues as the gang `unit`.
     """

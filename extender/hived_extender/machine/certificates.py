@@ -25,7 +25,7 @@ from hived_extender.api.waiting import (
     MASKED,
     NEVER_RAN,
     NOT_BY_EXIT,
-    TAKEN_BACK,
+    RECLAIMING,
     UNSEEN,
     BadNode,
     CauseName,
@@ -61,7 +61,7 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 def is_derived(found: Certificate) -> bool:
     """True if the sentence follows from the certificate; other sentences are messages of the service."""
-    return found.cause in _COUNTED or (found.cause in TAKEN_BACK and bool(found.holders))
+    return found.cause in _COUNTED or (found.cause in RECLAIMING and bool(found.holders))
 
 
 def sentence_of(found: Certificate, today: str, namespace: str = "") -> str:
@@ -73,7 +73,7 @@ def sentence_of(found: Certificate, today: str, namespace: str = "") -> str:
         return f"needs {found.asks}; it can never run: {_bound(found)}"
     if found.never_preempts:
         return f"needs {found.asks}; {NEVER_PREEMPTS}"
-    if found.cause in TAKEN_BACK:
+    if found.cause in RECLAIMING:
         return f"needs {found.asks}; its cells are being reclaimed from {_holders(found, today, namespace)}"
     if found.cause == "kubernetes" and found.rules.startswith((NO_NODE, NOBODY_HELPS)):
         return f"needs {found.asks}; {found.rules}"

@@ -20,7 +20,7 @@ from hived.values.specs import PodRequest, PodSpec
 from hived.why.explaining import explain_wait
 from hived.why.relaxing import Emptied
 from hived_config.settings import WaitingMessages
-from hived_extender.api.waiting import MASKED, TAKEN_BACK, BadNode, Certificate
+from hived_extender.api.waiting import MASKED, RECLAIMING, BadNode, Certificate
 from hived_extender.jobs.job import JobName
 from hived_extender.jobs.progress import seconds_of
 from hived_extender.machine.certificates import (
@@ -199,7 +199,7 @@ class Explaining:
         holders = [
             one if one.namespace == namespace else replace(one, group=MASKED, namespace="")
             for one in found.holders
-            if owner is None or found.cause in TAKEN_BACK or one.group != str(owner)
+            if owner is None or found.cause in RECLAIMING or one.group != str(owner)
         ]
         return with_sentence(replace(found, holders=holders), self._outbox.now.wall, namespace)
 

@@ -5,7 +5,7 @@ from functools import cache
 import msgspec
 import pytest
 
-from hived_extender.api.waiting import TAKEN_BACK, Certificate
+from hived_extender.api.waiting import RECLAIMING, Certificate
 from tests.extender.waiting.office import Office
 from tests.extender.waiting.situations import SITUATIONS, Situation
 
@@ -65,7 +65,7 @@ def test_there_are_forty_situations_of_every_kind() -> None:
         "order",
         "invalid",
         "never",
-        *TAKEN_BACK,
+        *RECLAIMING,
     }
     kinds = {change.partition("=")[0] for situation in SITUATIONS for change in situation.helps.split()}
     assert kinds == {"pods", "leafType", "vc", "priority", "opportunistic", "heal", "move", "ends", "cells"}
@@ -88,7 +88,7 @@ def test_the_owner_of_a_waiting_job_is_told_why(situation: Situation) -> None:
     [
         each
         for each in SITUATIONS
-        if each.cause not in {*TAKEN_BACK, "order"} and not each.is_masked and not each.is_gated
+        if each.cause not in {*RECLAIMING, "order"} and not each.is_masked and not each.is_gated
     ],
     ids=lambda situation: situation.title,
 )

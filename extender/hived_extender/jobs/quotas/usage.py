@@ -205,7 +205,7 @@ WAIT_POLICY = "wait"
 class Running(msgspec.Struct, frozen=True):
     """A job that runs. `lost_work` are the device-seconds that it loses if it has to leave now.
 
-    `is_borrowed`: on cells that are taken back, and so before jobs on cells of their own virtual cluster.
+    `is_borrowed`: on cells that are reclaimed, and so before jobs on cells of their own virtual cluster.
     """
 
     key: str
