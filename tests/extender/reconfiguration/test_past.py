@@ -245,7 +245,7 @@ def test_the_same_rules_decide_the_same(tmp_path: Path, seed: int) -> None:
     assert found.questions > 50
 
 
-@pytest.mark.parametrize("seed", [6, 7])
+@pytest.mark.parametrize("seed", [2, 3])
 def test_the_same_rules_have_the_same_pods_leave_after_gangs_were_split(tmp_path: Path, seed: int) -> None:
     small = recorded(tmp_path)
     driver, pauses = Driver(small, seed), random.Random(seed)
