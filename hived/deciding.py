@@ -55,7 +55,7 @@ def decide(state: State, event: ScheduleRequested) -> Decision:
     if victims:
         return Preempt(victims)
     if event.offer is not None and not are_offered(state, group.members, group.physical, event.offer):
-        return Wait("others have left its cells, on nodes that Kubernetes does not offer yet", is_emptied=True)
+        return Wait("others have left its cells, and Kubernetes does not offer their nodes yet", is_emptied=True)
     return Bind(bind_info_of_slot(state, group, member_slots(group.members, pod.spec.leaf_cell_count).start))
 
 

@@ -208,7 +208,7 @@ def test_a_borrower_of_gpus_has_the_cpus_of_its_cells_beside_cpu_cells(played: P
     played.create(asking("any", 1, "", "default", priority=-1, cpu=2))
     played.expect_running("fair")
     for name in ("greedy", "any"):
-        assert "asks for 2 CPUs of at most 1 CPU" in played.why(name).sentence
+        assert " come with at most 1 CPU" in played.why(name).sentence
 
 
 def test_nodes_are_listed_with_the_cells_of_both(played: Played) -> None:

@@ -19,6 +19,7 @@ from hived.cells.topology import BoolArray, Topology
 from hived.scenario import Asked
 from hived.values.events import Offer
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodRequest, PodSpec, count_pods, sizes_of
+from hived_config.words import counted
 from hived_extender.jobs.node_names import Mask
 from hived_extender.kube_rules.demands import Demands, NamespaceLabels, RuledPod
 from hived_extender.kube_rules.mates import Surroundings, mate_rules
@@ -464,10 +465,10 @@ class Offers:
         if not fit.any() or (fit & self.shares.allow(self._rules, demands, cells, leaf_type)).any():
             return ""
         node = int(np.flatnonzero(fit)[0])
-        excess = self.shares.excess(self._rules, demands, cells, leaf_type, node)
+        wanted, most = self.shares.excess(self._rules, demands, cells, leaf_type, node)
         return (
-            f"it borrows {cells} GPUs, which come with their share of a node, and asks for {excess} "
-            f"({self._names[node]}); ask for less, for more GPUs, or at a guaranteed priority"
+            f"it borrows {counted(cells, 'GPU')}, which come with at most {most} of {self._names[node]}, and asks for "
+            f"{wanted}; ask for less, for more GPUs, or at a guaranteed priority"
         )
 
     def _borrowed(self, record: PodRecord) -> tuple[int, str]:

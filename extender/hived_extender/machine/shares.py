@@ -69,13 +69,13 @@ class Shares:
             allowed &= self.most(rules, resource, cells, leaf_type) >= wanted
         return allowed
 
-    def excess(self, rules: NodeRules, demands: Demands, cells: int, leaf_type: str, node: int) -> str:
-        """A borrower's excess over its share on a node, as text; "" if none."""
+    def excess(self, rules: NodeRules, demands: Demands, cells: int, leaf_type: str, node: int) -> tuple[str, str]:
+        """The amount that a borrower asks for beyond its share on a node, and the share, as texts; "" for none."""
         for resource, wanted in self._counted(demands):
             most = float(self.most(rules, resource, cells, leaf_type)[node])
             if most < wanted:
-                return f"{_told(resource, wanted)} of at most {_told(resource, most)}"
-        return ""
+                return _told(resource, wanted), _told(resource, most)
+        return "", ""
 
     def _counted(self, demands: Demands) -> Iterator[tuple[str, int]]:
         return (one for one in demands.requests if one[0] not in self._devices)

@@ -193,7 +193,8 @@ class Verbs:
         if self._acceptance.has_enough(record):
             record.is_asked = True
             self._retries.refused(record.uid)
-            return self._answer_wait(record, f"kube-scheduler refused {MOST_REFUSALS + 1} places in a row")
+            refused = f"kube-scheduler has refused {MOST_REFUSALS + 1} places for it in a row"
+            return self._answer_wait(record, f"{refused}; it is tried after the next change")
         decision, wanted = self._schedule(core, record, asked.reading, Phase.FILTERING)
         if record.is_cleared:
             self._acceptance.starts.join(record)

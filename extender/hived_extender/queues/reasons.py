@@ -150,8 +150,8 @@ def held_by(unit: str, *, is_held: bool, is_suspended: bool = False) -> str:
         return SUSPENDED
     if not unit:
         return "is held: hived release lets it take its turn"
-    then = ", and then hived release," if is_held else ""
-    return f"is held, as QueueUnit {unit} says active: false: active: true there{then} lets it take its turn"
+    then = ", and then say hived release," if is_held else ""
+    return f"is held, as QueueUnit {unit} says active: false; set active: true there{then} to let it take its turn"
 
 
 NOT_BORN_HELD = "it was not created held, so it is suspended until its turn"
@@ -221,9 +221,10 @@ def told(reason: Reason | None, name: Callable[[str], str]) -> Told:
         case OverQuota(text=text):
             return Told(text, "quota", _unknown(_LITTLE_LEFT))
         case NotPromised(queue=queue, is_preemptible=is_preemptible):
-            text = f"is above the guarantee of queue {queue}, which may not borrow"
+            text = f"asks for more than is left of the guarantee of queue {queue}, which may not borrow"
             if not is_preemptible:
-                text = f"is above the guarantee of queue {queue}, and may not be preempted, so it may not borrow"
+                left = f"asks for more than is left of the guarantee of queue {queue}"
+                text = f"{left}, and may not borrow, as it may not be preempted"
             return Told(text, "quota", _unknown("its queue has no guarantee for it"))
         case Impossible(text=text):
             return Told(text, "never", _NEVER)
@@ -234,14 +235,18 @@ def told(reason: Reason | None, name: Callable[[str], str]) -> Told:
             text = f"is more than queue {queue} is guaranteed, and may not borrow: it can never run; ask for less"
             return Told(text, "never", _NEVER)
         case MakingRoom(victims=victims, is_lent=is_lent):
-            first = name(victims[0]) + (f" and {len(victims) - 1} more" if len(victims) > 1 else "")
-            text = f"is entitled to cells, and starts when {first} has left"
+            first = (
+                f"{name(victims[0])} and {len(victims) - 1} more have"
+                if len(victims) > 1
+                else f"{name(victims[0])} has"
+            )
+            text = f"its turn has come, and it starts when {first} left"
             return Told(text, "lent" if is_lent else "preempting", _unknown("others have been told to leave for it"))
         case NoHardware(text=""):
-            return Told("is entitled to cells, which are being prepared", "unknown", When(kind="now"))
+            return Told("its turn has come, and its cells are being prepared", "unknown", When(kind="now"))
         case NoHardware(text=text):
             start = _unknown("it is not known when its cells can be had")
-            return Told(f"is entitled to cells, and none can be had: {text}", "unknown", start)
+            return Told(f"its turn has come, and no cells can be had for it: {text}", "unknown", start)
     raise AssertionError(reason)
 
 
@@ -260,27 +265,27 @@ def _turn(reason: NotItsTurn, name: Callable[[str], str]) -> str:
     passed = reason.held + reason.before * reason.is_first  # they have lower places, and are not before it for cells
     first = "is first"
     if passed:
-        first += f" for cells of its virtual cluster ({passed} before it cannot have any)"
+        first += f" in line for cells of its virtual cluster ({counted(passed, 'job')} before it can have none)"
     if not reason.is_first and reason.behind == "cells" and not reason.before:
         text = first if passed else "is first in its queue"
     elif reason.behind == "min" and not reason.before:
         text = f"{first}, and too little is left of the min of its quota"
     elif reason.behind == "quota" and not reason.before:
-        text = "is first of those that wait, and a borrower comes before it for the min of its quota"
+        text = "is first of those that wait, and a job on borrowed cells goes before it for the min of its quota"
     elif reason.played is not None:
         job, until = name(reason.played[0]), rfc3339(reason.played[1])
-        text = f"{first}, and its virtual cluster still counts {job} until {until}, which borrowed cells and has ended"
+        text = f"{first}; {job}, which borrowed cells and has ended, counts against its virtual cluster until {until}"
     elif reason.awaits_cells:
         text = f"{first}, and {'these' if passed else 'the cells of its virtual cluster'} are in use"
     else:
         also = f", besides {reason.held} that cannot start" if reason.held else ""
         text = f"{counted(reason.before, 'job')} {'is' if reason.before == 1 else 'are'} before it in its queue{also}"
     if reason.behind == "cells":
-        text += "; cells that are free are kept for the first job of its virtual cluster"
+        text += "; free cells are kept for the first job of its virtual cluster"
     elif reason.behind == "quota":
-        text += "; none may pass the first that waits for its quota"
+        text += "; no job may start before the first one, which waits for its quota"
     elif reason.is_blocked:
-        text += "; none may pass the first"
+        text += "; no job of its queue may start before the first one"
     if reason.spares_others:
         text += "; its preemptionPolicy is Never, so no job of lower priority leaves for it"
     if reason.borrowing:

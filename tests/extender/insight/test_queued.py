@@ -212,7 +212,9 @@ def test_the_cause_is_the_quota_for_the_first_that_waits_for_it_and_for_those_be
         jobs.create("c2", "b", pods=2)
         jobs.expect(lambda: jobs.reason("c2").startswith("is first, and too little is left of the min of its quota; "))
         jobs.create("c3", "b", labels=stays)
-        jobs.expect(lambda: jobs.reason("c3").endswith("; none may pass the first that waits for its quota"))
+        jobs.expect(
+            lambda: jobs.reason("c3").endswith("; no job may start before the first one, which waits for its quota")
+        )
         for name in ("c2", "c3"):
             why = jobs.inspector.why(f"Job/default/{name}")
             assert why is not None

@@ -131,7 +131,7 @@ def test_a_pod_that_is_refused_place_after_place_waits_for_a_change() -> None:
         reason = cluster.filter(pod, NODES[:2] if turn % 2 else NODES[2:]).get("FailedNodes")
         if reason:
             break
-    assert "places in a row" in str(reason)
+    assert "places for it in a row" in str(reason)
 
 
 def started(cluster: SmallGangCluster) -> list[Json]:

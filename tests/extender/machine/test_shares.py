@@ -49,7 +49,7 @@ def test_a_borrower_without_requests_runs(cluster: SmallRooms) -> None:
 def test_the_message_names_the_share_and_what_helps(cluster: SmallRooms) -> None:
     cluster.run(cluster.pod("greedy", 1, priority=-1, needs={"cpu": "7"}))
     text = told(cluster)
-    assert "asks for 7 CPUs of at most 2 CPUs (n0)" in text
+    assert "come with at most 2 CPUs of n0, and asks for 7 CPUs;" in text
     assert "at a guaranteed priority" in text
 
 

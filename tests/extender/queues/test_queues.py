@@ -115,7 +115,7 @@ def test_a_job_that_is_held_is_before_nobody() -> None:
     desk.queues.held("held", True)
     desk.turn()
     assert [desk.queues.position(key) for key in ("held", "other", "last")] == [1, 2, 3]
-    said = "is first for cells of its virtual cluster (1 before it cannot have any), and these are in use"
+    said = "is first in line for cells of its virtual cluster (1 job before it can have none), and these are in use"
     assert told(desk.queues.why("other"), str).sentence == said
     assert told(desk.queues.why("last"), str).sentence == "1 job is before it in its queue, besides 1 that cannot start"
     desk.queues.held("held", False)
@@ -132,7 +132,7 @@ def test_a_job_that_may_borrow_is_told_what_keeps_it_from_idle_cells() -> None:
 
 
 def test_the_first_for_cells_is_told_that_one_before_it_can_only_borrow() -> None:
-    said = "is first for cells of its virtual cluster (1 before it cannot have any), and these are in use"
+    said = "is first in line for cells of its virtual cluster (1 job before it can have none), and these are in use"
     assert told(NotItsTurn(1, is_first=True), str).sentence == said
 
 
@@ -143,7 +143,7 @@ def test_a_first_job_is_told_which_borrower_that_has_ended_its_virtual_cluster_s
     desk.end("runs", 200.0)
     desk.come(unit("stays", at=2, is_preemptible=False))
     sentence = told(desk.queues.why("stays"), str).sentence
-    said = "is first, and its virtual cluster still counts borrows until 1970-01-01T00:05:00Z, which borrowed cells"
+    said = "is first; borrows, which borrowed cells and has ended, counts against its virtual cluster until "
     assert sentence.startswith(said)
     desk.now = 301.0
     assert desk.turn() == ["stays"]
@@ -659,7 +659,9 @@ def test_small_jobs_do_not_use_up_the_quota_that_a_gang_waits_for(policy: Policy
     desk.come(job("first", 0, 4.0), never, job("gang", 1, 8.0), job("small", 2, 4.0))
     assert (desk.queues.entitled_since("small") is not None) is goes_past
     assert (
-        goes_past or "none may pass the first that waits for its quota" in told(desk.queues.why("small"), str).sentence
+        goes_past
+        or "no job may start before the first one, which waits for its quota"
+        in told(desk.queues.why("small"), str).sentence
     )
     assert desk.come(job("huge", 3, 12.0)) == []
     assert "It can never run" in told(desk.queues.why("huge"), str).sentence
@@ -669,8 +671,8 @@ def test_small_jobs_do_not_use_up_the_quota_that_a_gang_waits_for(policy: Policy
 @pytest.mark.parametrize(
     ("policy", "start"),
     [
-        (Policy.HIVED, "is first of those that wait, and a borrower comes before it for the min"),
-        (Policy.BLOCK, "is first of those that wait, and a borrower comes before it for the min"),
+        (Policy.HIVED, "is first of those that wait, and a job on borrowed cells goes before it for the min"),
+        (Policy.BLOCK, "is first of those that wait, and a job on borrowed cells goes before it for the min"),
         (Policy.PRIORITY, "is first, and too little is left of the min of its quota"),
     ],
 )

@@ -170,7 +170,7 @@ def _completed(pod: Pod, said: Description, waiting_s: list[float | None]) -> De
     if said.gang is None:
         if said.minimum or said.total or said.groups or said.match_policy:
             raise UserError(
-                f"it says something of a gang ({said.dialect}), but not which: set label "
+                f"it has settings of a gang ({said.dialect}), but names none: set label "
                 f"{koordinator.GROUP_NAME}, annotation {koordinator.GANG_NAME}, or what else names one there"
             )
         return said

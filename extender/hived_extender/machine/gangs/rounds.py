@@ -18,6 +18,7 @@ from hived.values.decisions import Bind, Preempt, Wait
 from hived.values.errors import InvariantError, UserError
 from hived.values.events import Offer, Phase
 from hived.values.specs import GroupSpec, MemberSpec, PodRequest, PodSpec
+from hived_config.words import counted
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.bind_info import bind_annotations, gang_annotations, promise, spec_text
 from hived_extender.jobs.kinds.description import GangKey
@@ -77,7 +78,7 @@ class Rounds:
             return Alone(self._single(record))
         if record.uid in plan.round.uids:
             return plan.round
-        return Wait(f"podgroup/{key} starts with {len(plan.round.members)} other pods first")
+        return Wait(f"podgroup/{key} starts first with {counted(len(plan.round.members), 'other pod')}")
 
     def choose(self, core: Core, key: GangKey, before: Sequence[Sequence[Asked]] = ()) -> None:
         """Choose the pods of a gang that start together, by the present room with `before` in place (`plans`).
