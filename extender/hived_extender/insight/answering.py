@@ -45,7 +45,7 @@ from hived_extender.insight.listing import (
     with_held,
     without_pods,
 )
-from hived_extender.insight.snapshot import Snapshot, WaitingEntry, has_troubles, own_pods, take, with_limits
+from hived_extender.insight.snapshot import Snapshot, WaitingEntry, has_troubles, own_pods, take, wholes_of, with_limits
 from hived_extender.insight.trials import (
     ACCEPTED,
     Change,
@@ -79,15 +79,6 @@ _HAS_ROOM = frozenset({"order", *RECLAIMING})
 """Causes of a job that would start itself: others keep it from that, who have to start anew."""
 
 
-def _wholes(snapshot: Snapshot) -> dict[str, list[str]]:
-    """The parts with cells of each job object."""
-    found: dict[str, dict[str, None]] = {}
-    for facts in snapshot.running.values():
-        if facts.owner is not None and facts.pods:
-            found.setdefault(str(facts.owner), {})[facts.job] = None
-    return {name: list(parts) for name, parts in found.items()}
-
-
 def read_changes(
     snapshot: Snapshot, entry: WaitingEntry, changes: Sequence[str], is_shown: Callable[[str], bool] = lambda name: True
 ) -> tuple[Change, ...]:
@@ -104,7 +95,7 @@ def read_changes(
         holders={
             job: [name for name in groups if is_shown(name)] for job, groups in snapshot.jobs.items() if is_shown(job)
         },
-        wholes={name: parts for name, parts in _wholes(snapshot).items() if is_shown(name)},
+        wholes={str(whole): [*parts] for whole, parts in wholes_of(snapshot).items() if is_shown(str(whole))},
         nodes=frozenset(topology.node_names),
         virtual_clusters=frozenset(topology.vc_names),
         leaf_types=frozenset(topology.leaf_type_chains),

@@ -8,6 +8,7 @@ is the caller's: the service goes on.
 import math
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Literal
@@ -279,6 +280,15 @@ def own_pods(snapshot: Snapshot) -> dict[JobName | None, dict[str, int]]:
     return found
 
 
+def wholes_of(snapshot: Snapshot) -> Mapping[JobName, Collection[str]]:
+    """The jobs with cells of each object that made all of their pods; empty for any other. Cost O(groups)."""
+    found = defaultdict[JobName, dict[str, None]](dict)
+    for facts in snapshot.running.values():
+        if facts.owner is not None and facts.pods:
+            found[facts.owner][facts.job] = None
+    return found
+
+
 def has_troubles(service: Service) -> bool:
     """Is any cell bad, or has any group lost its guarantee? Cost O(cells + groups), under the lock."""
     with open_machine(service) as machine:
@@ -387,7 +397,7 @@ class _Pods(msgspec.Struct):
             entry = replace(entry, preempts=not machine.preemptions.never_preempts(record), wanted=record.wanted)
             if asked is not None and (over := machine.kept.over_quota(machine.verbs.core, record, asked)):
                 entry, asked = replace(entry, refusal=over.reason, is_over_quota=True), None
-            parts = _parts(record, asked, cache)
+            parts = [] if asked is None else cache.requests(record, asked)
             nodes = len(machine.verbs.core.state.topology.node_names)
             looks = sum(len(slots) for _, slots in parts) * (1 + nodes // NODES_OF_A_LOOK)
             job = self.jobs.setdefault(entry.name, _Job(entry, [], _UNKNOWN_S, [], {}))
@@ -483,15 +493,6 @@ def _own(record: PodRecord, cache: ClusterCache) -> tuple[WaitingEntry, PodReque
     if record.state is PodState.HELD:
         return replace(entry, refusal=_held(record), is_incomplete=True), None
     return entry, request
-
-
-def _parts(
-    record: PodRecord, asked: Round | PodRequest | None, cache: ClusterCache
-) -> list[tuple[PodRequest, Sequence[PodRecord]]]:
-    """The requests, and the pods of the slots of each; see `Offers.of`."""
-    if isinstance(asked, Round):
-        return [(part.request, part.slots) for part in asked.parts]
-    return [] if asked is None else [(asked, cache.slots(record, asked))]
 
 
 def _created_s(record: PodRecord) -> float:

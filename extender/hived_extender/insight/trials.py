@@ -14,7 +14,6 @@ is told again.
 import difflib
 import heapq
 import re
-from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace as with_fields
@@ -59,8 +58,8 @@ from hived.values.specs import (
     WorkTimes,
     count_pods,
 )
-from hived_extender.api.names import names_of, short_name
-from hived_extender.insight.snapshot import Snapshot, WaitingEntry, own_pods
+from hived_extender.api.names import names_of, parts_of, short_name
+from hived_extender.insight.snapshot import Snapshot, WaitingEntry, own_pods, wholes_of
 from hived_extender.jobs.job import JobName
 from hived_extender.kube_rules.nodes import Gate, static_refusal
 from hived_extender.machine.certificates import NEVER_PREEMPTS
@@ -98,7 +97,6 @@ ACCEPTED = (
 _MEMBER = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})")
 _CELLS = re.compile(r"(?s)(.+):([+-])([1-9][0-9]{0,5})x(\S+)")
 _PRIORITY = re.compile(r"-?[0-9]{1,4}")
-_PARTS = re.compile(r"[/~:]")
 _NAMED = 8
 
 
@@ -292,7 +290,7 @@ def _holder(
         return name
     ends = f"/{name}", f":{name}"
     called = [job for job in jobs if job.endswith(ends) or any(name in rank for rank in names_of(job))]
-    called = called or [job for job in jobs if name in _PARTS.split(job)]
+    called = called or [job for job in jobs if name in parts_of(job)]
     if len({wholes.get(job, (job,)) for job in called}) == 1:
         return called[0]
     if len(called) > 1:
@@ -536,7 +534,7 @@ class Trials:
     def shown(self, part: str) -> str:
         """The name in lists of a job that has cells: that of its object, if this is all of it that has some."""
         owner = self._owner(part)
-        return str(owner) if owner is not None and self._parts_of[owner] == 1 else part
+        return str(owner) if owner is not None and len(self._wholes[owner]) == 1 else part
 
     def told(self, part: str) -> str:
         """The same for readers of the waiting job's namespace: `train`, or `lws-0 of LeaderWorkerSet lws`."""
@@ -551,10 +549,8 @@ class Trials:
         return owners.pop() if len(owners) == 1 else None
 
     @cached_property
-    def _parts_of(self) -> Counter[JobName]:
-        """The number of jobs with cells of each object."""
-        running = self.snapshot.running.values()
-        return Counter(owner for _, owner in {(one.job, one.owner) for one in running if one.pods} if owner is not None)
+    def _wholes(self) -> Mapping[JobName, Collection[str]]:
+        return wholes_of(self.snapshot)
 
     def namespace_of(self, job: str) -> str:
         """The namespace of a job that has cells, or of one that waits; "" if it is not known."""

@@ -7,7 +7,7 @@ while another replica leads (`terms.py`). Not thread-safe.
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -38,6 +38,7 @@ from hived_extender.machine.core import Core, Term
 from hived_extender.machine.effects import Outbox
 from hived_extender.machine.gangs.gang import Growth
 from hived_extender.machine.gangs.members import MATES_S, Members, NamedGroups
+from hived_extender.machine.gangs.plans import Round
 from hived_extender.machine.gangs.rounds import Rounds
 from hived_extender.machine.gangs.table import Gangs
 from hived_extender.machine.jobs import Jobs
@@ -525,6 +526,12 @@ class ClusterCache:
         core = self.core
         is_placed = core is not None and core.has_group(request.spec.group.name) and not core.reserves(request)
         return [record] if is_placed or record.is_of_dialect else self._named.slots(record, request)
+
+    def requests(self, record: PodRecord, asked: Round | PodRequest) -> list[tuple[PodRequest, Sequence[PodRecord]]]:
+        """The requests of a question about a pod, and the pods of the slots of each; see `Offers.of`."""
+        if isinstance(asked, Round):
+            return [(part.request, part.slots) for part in asked.parts]
+        return [(asked, self.slots(record, asked))]
 
     def leaves_slots(self, core: Core, record: PodRecord, request: PodRequest, offer: Offer | None) -> Offer | None:
         """The offer to a pod of a placed group, less slots that its mates need because they fit no other.

@@ -312,7 +312,7 @@ def note_waiting(found: dict[str, Waiting], cache: ClusterCache, records: Iterab
                 name = request.spec.group.name
                 known = found.get(name)
                 if known is None:
-                    known = _waiting(name, cache, [(request, cache.slots(record, request))])
+                    known = _waiting(name, cache, cache.requests(record, request))
                 found[name] = replace(known, pods=(*known.pods, record.key), job=record.shown_job)
             continue
         ask = record.ask
@@ -325,13 +325,13 @@ def note_waiting(found: dict[str, Waiting], cache: ClusterCache, records: Iterab
             )
             continue
         if isinstance(step, Round):
-            job = _waiting(step.name, cache, [(part.request, part.slots) for part in step.parts])
+            job = _waiting(step.name, cache, cache.requests(record, step))
             pods = tuple(member.key for member in step.members)
             found[step.name] = replace(job, vc=vc, pods=pods, job=record.shown_job)
         elif not isinstance(step, Alone):
             found[record.key] = Waiting(record.key, vc, (record.key,), why=step.reason, job=record.shown_job)
         elif step.request is not None:
-            job = _waiting(record.key, cache, [(step.request, [record])])
+            job = _waiting(record.key, cache, cache.requests(record, step.request))
             found[record.key] = replace(job, vc=vc, pods=(record.key,), job=record.shown_job)
 
 
