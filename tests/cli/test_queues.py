@@ -166,7 +166,7 @@ def test_a_set_whose_pods_queue_one_by_one_is_one_row_which_runs_and_is_held(tmp
         spec = {"schedulingGates": [{"name": GATE}], "containers": [{"name": "main", "image": "x"} | limits]}
         labels = {"app": "web"}
         template = {"metadata": {"labels": labels}, "spec": spec}
-        whole = {"replicas": 2, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels}}
+        whole = {"replicas": 3, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels}}
         web = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "web"}}
         submitted = submit(jobs, tmp_path / "web.json", web | {"spec": whole | {"template": template}}, "--vc", "b")
         assert submitted.exit_code == 0, submitted.output
@@ -177,13 +177,15 @@ def test_a_set_whose_pods_queue_one_by_one_is_one_row_which_runs_and_is_held(tmp
             (found,) = [line for line in hived(jobs, "get", *words).output.splitlines() if "web" in line]
             return found
 
-        expect_soon(lambda: "1 of 2 runs, 1 waits" in hived(jobs, "get", "jobs").output)
+        expect_soon(lambda: "1 of 3 runs, 2 wait" in hived(jobs, "get", "jobs").output)
         assert row("jobs").startswith(name)
         expect_soon(lambda: f" {name} " in row("queue", "b"))
-        assert row("queue", "b").split()[3] == "16"
+        assert row("queue", "b").split()[3] == "24"
         parts = rows(hived(jobs, "get", "queue", "b", "-o", "wide"))
-        assert sorted(part[1] for part in parts) == ["Gang/default/web-0", "Gang/default/web-1"]
+        assert sorted(part[1] for part in parts) == [f"Gang/default/web-{number}" for number in range(3)]
         (waiting,) = [part[1] for part in parts if part[0] == "1"]
+        for pod in ("web-0", "web-1", "web-2"):
+            assert hived(jobs, "why", pod).exit_code == 0
         assert hived(jobs, "hold", waiting).output == f"{waiting}: Held, place 1 in queue b\n"
         expect_soon(lambda: "Held" in row("jobs"))
         assert "Held" in row("jobs", "--state", "running")

@@ -394,6 +394,8 @@ def with_queued(listed: Sequence[ListedJob], shown: Sequence[Job], queued: Seque
             is_object = is_full(row.name) and not row.name.startswith(GANG)
             names = [name for name in dict.fromkeys((row.name, *row.aliases)) if name not in (one.name, *row.pods)]
             found[place] = row if is_object else replace(row, name=one.name, aliases=names)
+        else:  # another part of it, which has a place of its own
+            found[place] = replace(found[place], aliases=[*found[place].aliases, one.name])
     left = [job for place, job in enumerate(shown) if place not in found]
     waiting = sum(one.state in ("Waiting", "Preempting") for one in left)
     return [*left[:waiting], *found.values(), *left[waiting:]]
