@@ -308,9 +308,8 @@ class OptionalKinds(Generic[K]):
     see is like one that is not there, as far as the log goes. `what` names the kinds in the log.
     """
 
-    glance_interval_s = GLANCE_INTERVAL_S
-
     def __init__(self, kube: KubeClient, metrics: Metrics, kinds: Sequence[K], told: Told[K], what: str) -> None:
+        self.glance_interval_s = GLANCE_INTERVAL_S
         self._kube = kube
         self._metrics = metrics
         self._kinds = tuple(kinds)
