@@ -193,7 +193,7 @@ class Afterwards:
         if not self._claims:
             return True
         left = self._left | _nodes_of(self._core.state, gone)
-        together = self._stage.play(self._core, self._claims, [*self._leaving, *gone], left).scenario
+        together = self._stage.play(self._core, self._claims, [*self._all_leaving, *gone], left).scenario
         return together.places([self._offered(asked, gone)]) is not None
 
     def _offered(self, asked: Asked, gone: Sequence[PodRequest]) -> Asked:

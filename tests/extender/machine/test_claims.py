@@ -117,6 +117,25 @@ def test_as_few_leave_as_if_each_question_were_asked_both_ways(seeds: range) -> 
     assert sum(count for size, count in counts.items() if size > 0) > len(seeds) // 3, counts
 
 
+def test_the_pods_that_leave_for_claims_have_left_too_where_all_leave_together() -> None:
+    counts = {True: 0, False: 0}
+    for seed in range(80):
+        source = Random(seed)
+        cluster, present = busy(source, 24)
+        claims = some_claims(source, present)
+        asked, gone = Asked(pod("due", vc=source.choice("AB"), members=((1, 4),))), source.sample(present, 3)
+        state = Scenario.copied(cluster.state)
+        state.leave({one.uid: one for one in [*gone, *(pod for claim in claims for pod in claim.leaving)]}.values())
+        for claim in claims:
+            state.start(claim.asked)
+        expected = isinstance(state.start(asked), Bind)
+        taken = {one.uid for claim in claims for one in claim.leaving}
+        gone = [one for one in gone if one.uid not in taken]
+        assert Afterwards(Stage(), cluster, claims, ()).binds_together(asked, gone) == expected, seed
+        counts[expected] += 1
+    assert min(counts.values()) > 3, counts
+
+
 def least_leaving_both_ways(
     afterwards: Afterwards, asked: Asked, pods: Mapping[str, list[PodRequest]]
 ) -> list[str] | None:
