@@ -399,6 +399,18 @@ def test_pods_are_taken_in_when_the_keys_were_lost() -> None:
     assert list(again.restarted().groups()) == ["ns:g"]
 
 
+def test_pods_are_known_again_once_their_key_is_back_behind_the_new_one() -> None:
+    cluster = Guarded()
+    cluster.place("p", spec_text("a"))
+    kept = cluster.secrets.objects.pop(PATH)["data"]["keys"]
+    lost = cluster.restarted()
+    assert lost.groups() == {}
+    lost.place("q", spec_text("b"))
+    data = lost.secrets.objects[PATH]["data"]
+    data["keys"] = base64.b64encode(b"\n".join(map(base64.b64decode, (data["keys"], kept)))).decode()
+    assert list(lost.restarted().groups()) == ["ns/p", "ns/q"]
+
+
 def test_keys_can_be_exchanged() -> None:
     texts = {BIND_INFO: "x"}
     old, new = Prover([b"a" * 32]), Prover([b"b" * 32, b"a" * 32])

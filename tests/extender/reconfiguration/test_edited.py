@@ -122,6 +122,17 @@ def test_an_edited_text_becomes_a_version(stored: Edited) -> None:
     assert stored.metric("hived_config_version") == 2
 
 
+def test_an_earlier_config_map_that_is_brought_back_is_in_force(stored: Edited) -> None:
+    """docs/backup.md: with its versions, and without their plans."""
+    kept = {key: found for key, found in stored.kube.get(CONFIG_MAP).items() if key != "metadata"}
+    stored.edit(MORE_FOR_B)
+    wait_until(lambda: stored.current.version == 2)
+    stored.kube.delete(CONFIG_MAP)
+    stored.kube.create(CONFIG_MAPS, {**kept, "metadata": {"name": "hived-config"}})
+    wait_until(lambda: stored.current.version == 1)
+    assert stored.current.text == CONFIG
+
+
 def test_pushed_rules_are_in_force_and_told(stored: Edited) -> None:
     assert stored.metric("hived_rules") == 1
     stored.run("p", "a")
