@@ -115,9 +115,9 @@ class RunningFacts(msgspec.Struct, frozen=True):
     `started_s` is when its first pod started, and `ends_s` when the group ends at the latest by its own declaration:
     seconds since 1970, None if unknown. `job_ends_s` is the same by its job object, where its pods say nothing:
     forecasts do not count on it, as they do not know the jobs that wait in queues. It `may_move` if all of its owners
-    allow that. Its pods have `grace_s` to leave; a group that `is_leaving` is gone at `leaves_s` at the latest. If
-    others take its cells now, it is gone at `gone_s` at the latest, retries of refused evictions included; infinite if
-    unknown.
+    allow that, or its virtual cluster does. Its pods have `grace_s` to leave; a group that `is_leaving` is gone at
+    `leaves_s` at the latest. If others take its cells now, it is gone at `gone_s` at the latest, retries of refused
+    evictions included; infinite if unknown.
     `lost_guarantee` says since when a guaranteed group is opportunistic, "" if it is not. `owner` and `wanted` are as
     in `WaitingEntry`. `members` are its `pods` as lists show them. `made_from` is as in `PodRecord`.
     """
@@ -233,7 +233,7 @@ def take(service: Service) -> Snapshot:
         core.before_victims()
         state, version = copy_state(core.state, groups=groups), (core.number, core.version)
         access, bad = machine.interpreter.rules.access, bad_nodes_of(machine, state)
-        resources = machine.interpreter.resources
+        resources, movable = machine.interpreter.resources, machine.interpreter.rules.moving.movable
         nodes = {name: node for name in bad if (node := machine.cache.nodes.ruled(name)) is not None}
         records, lost, ends = list(machine.cache.pods), machine.tallies.lost, machine.tallies.ends
         plain, makers = list(machine.cache.plain), dict(machine.cache.jobs.makers)
@@ -250,7 +250,10 @@ def take(service: Service) -> Snapshot:
         if access.needs_labels
     }
     found = {group: RunningFacts(*job) for group in state.groups if (job := held_job(group)) is not None}
-    found |= {group: _facts(its_pods, demoted.get(group, "")) for group, its_pods in pods.running.items()}
+    for name, its_pods in pods.running.items():
+        group = state.groups.get(name)
+        is_movable = group is not None and group.spec.virtual_cluster in movable
+        found[name] = _facts(its_pods, demoted.get(name, ""), is_movable=is_movable)
     return Snapshot(
         state,
         version,
@@ -571,7 +574,7 @@ def _only(owners: Mapping[JobName | None, None]) -> JobName | None:
     return next(iter(owners)) if len(owners) == 1 else None
 
 
-def _facts(pods: Sequence[_RunningPod], lost_guarantee: str) -> RunningFacts:
+def _facts(pods: Sequence[_RunningPod], lost_guarantee: str, *, is_movable: bool) -> RunningFacts:
     records = [one.record for one in pods]
     first = records[0]
     started = [one.progress.times.started_s for one in records if one.progress.times.started_s is not None]
@@ -583,7 +586,7 @@ def _facts(pods: Sequence[_RunningPod], lost_guarantee: str) -> RunningFacts:
         pods=tuple(one.key for one in records),
         started_s=min(started, default=None),
         ends_s=last_of([ends_s_of(one) for one in records]),
-        may_move=all(one.progress.may_move for one in records),
+        may_move=is_movable or all(one.progress.may_move for one in records),
         grace_s=max(one.grace_s for one in pods),
         is_leaving=all(one.seen.is_leaving for one in records),
         leaves_s=last_of(leaves),

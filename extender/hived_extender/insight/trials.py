@@ -668,7 +668,7 @@ class Trials:
         return [NodeHealthChanged(node, True), *(LeavesLost(node, leaf_type, 0) for leaf_type in types)]
 
     def may_move(self, names: Iterable[str]) -> bool:
-        """Do the owners of these jobs allow that they start anew elsewhere?"""
+        """Do the owners of these jobs, or their virtual clusters, allow that they start anew elsewhere (rule 28.1)?"""
         facts = [self.snapshot.running.get(name) for name in self.groups_of(names)]
         return all(one is not None and one.may_move for one in facts)
 

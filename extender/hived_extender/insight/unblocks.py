@@ -293,9 +293,11 @@ def _jobs(names: Sequence[str], trials: Trials) -> str:
 
 
 def _permission(names: tuple[str, ...], trials: Trials) -> str:
-    if trials.may_move(names):
-        return "as its owner allows" if len(names) == 1 else "as their owners allow"
-    return f"which annotation {MAY_MOVE} does not allow yet"
+    if not trials.may_move(names):
+        return f"which neither annotation {MAY_MOVE} nor movable: true of the virtual cluster allows yet"
+    entry = trials.entry
+    is_planned = entry.pods and entry.priority >= MIN_GUARANTEED_PRIORITY  # plans are for these alone
+    return "which is allowed" + (f": hived defrag plan --job {entry.name} plans it" if is_planned else "")
 
 
 def _resizes_text(resizes: Sequence[Resize]) -> Iterator[str]:

@@ -7,7 +7,7 @@ import pytest
 from hived.scheduler import check_invariants
 from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
 from hived_config.loader import load_text
-from hived_config.rules import PodRules
+from hived_config.rules import Moving, PodRules
 from hived_extender.api.waiting import Unblock
 from hived_extender.insight.snapshot import Snapshot, take
 from hived_extender.insight.unblocks import unblocks_of
@@ -64,9 +64,9 @@ def test_a_job_on_a_bad_node_helps_by_ending_where_its_cells_then_get_other_hard
     assert {"ends=ns/one", "ends=ns/two"} <= late_job(small).keys()
 
 
-def in_pieces(*, movable: str = "") -> SmallCluster:
+def in_pieces(*, movable: str = "", **options: Any) -> SmallCluster:
     """Virtual cluster a has 2 GPUs free on one of its nodes, and 3 on the other, where job `w` is."""
-    small = SmallCluster()
+    small = SmallCluster(**options)
     for name, cells in (("x", 2), ("y", 2), ("z", 3), ("w", 1)):
         small.place(name, spec_text(leaf_cells=cells), annotations={MAY_MOVE: "true"} if movable == name else {})
     for name in ("x", "z"):
@@ -174,14 +174,24 @@ def test_two_jobs_have_to_end_where_one_does_not_make_enough_room() -> None:
     assert ends == ["ends=ns/p,ns/q", "ends=ns/r,ns/s"]
 
 
+PLANNED = "which is allowed: hived defrag plan --job ns/late plans it"
+
+
 def test_a_job_moves_where_that_joins_free_cells() -> None:
     found = late_job(in_pieces(movable="w"))
-    assert found["move=ns/w"].text == "if w starts anew elsewhere, as its owner allows"
+    assert found["move=ns/w"].text == f"if w starts anew elsewhere, {PLANNED}"
 
 
-def test_a_move_says_if_its_owner_does_not_allow_it() -> None:
+def test_a_job_moves_where_its_virtual_cluster_allows_it() -> None:
+    rules = PodRules(moving=Moving(movable=frozenset({"a"})))
+    (move,) = [one for change, one in late_job(in_pieces(rules=rules)).items() if change.startswith("move")]
+    assert move.text == f"if y starts anew elsewhere, {PLANNED}"
+
+
+def test_a_move_says_if_nothing_allows_it() -> None:
     (move,) = [one for change, one in late_job(in_pieces()).items() if change.startswith("move")]
-    assert move.text == f"if y starts anew elsewhere, which annotation {MAY_MOVE} does not allow yet"
+    not_yet = f"which neither annotation {MAY_MOVE} nor movable: true of the virtual cluster allows yet"
+    assert move.text == f"if y starts anew elsewhere, {not_yet}"
 
 
 def test_cells_are_nobodys_or_given_by_another_virtual_cluster() -> None:
