@@ -26,9 +26,15 @@ from hived_extender.jobs.kinds import gangs
 from hived_extender.machine.certificates import rfc3339
 from hived_extender.machine.offers import Asking
 from hived_extender.queues.answering import Question, QueueAnswers, Seen
+from hived_extender.queues.own_schedule import Certainty
 from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn, NotYet, in_part
 
 TOO_LARGE = "it is larger than the cluster"
+
+NO_ENDS = ", and too few of the jobs that have to end say when they do"
+
+UNLESS_USED = "other jobs use its quota or its cells first"
+"""Not covered by declared limits: nothing is kept for a job that waits for its quota."""
 
 
 def why_queued(queues: QueueAnswers, answering: Answering, name: str, seen: Seen) -> Why | None:
@@ -51,6 +57,8 @@ def why_queued(queues: QueueAnswers, answering: Answering, name: str, seen: Seen
     if lent is not None and isinstance(question.reason, NotItsTurn) and not (only_borrows or found.never):
         found = replace(found, unblock=_joined(found.unblock, _lent_once(queues, answering, question, lent)))
     when = _start(question, found)
+    if when is not None and when.kind == "unknown" and question.freeing + question.freeing_elsewhere:
+        when = _start_by_quota(queues, answering, question, entry) or replace(when, because=when.because + NO_ENDS)
     job = job_of(question.job, answering.view())
     job = replace(job, asks=found.asks or question.job.asks, cause=found.cause, when=when)
     return Why(job=replace(job, sentence=found.sentence), certificate=found, when=when)
@@ -143,6 +151,31 @@ def _ends(queues: QueueAnswers, answering: Answering, question: Question, entry:
             if len(found) == most:
                 break
     return found
+
+
+def _start_by_quota(queues: QueueAnswers, answering: Answering, question: Question, entry: WaitingEntry) -> When | None:
+    """Return when a job starts that waits for its quota: once enough jobs have ended, if there are cells for it then.
+
+    None if too few of these say when they end.
+    """
+    found = queues.quota_start(question.key)
+    if found is None:
+        return None
+    start, ended, first = found
+    moment = rfc3339(start.late_s or start.at_s or 0.0)
+    before = [each for one in first for each in _asking(one)]
+    try:
+        view, read = answering.view(), tuple[Change, ...]()
+        if ended:
+            view, read = answering.read(entry, [f"ends={','.join(ended)}"], lambda namespace: True)
+        has_cells = _tried(answering, view, question, entry, read, before).starts
+    except UserError:  # one of them has just ended
+        has_cells = False
+    if not has_cells:
+        return When(kind="unknown", because=f"its quota has room by {moment}, and it is not known when cells are free")
+    if start.certainty is Certainty.ESTIMATED:
+        return When(kind="estimated", likely=rfc3339(start.at_s or 0.0), by=moment)
+    return When(kind="bounded", by=moment, unless=UNLESS_USED)
 
 
 def _joined(some: Sequence[Unblock], others: Sequence[Unblock]) -> list[Unblock]:
@@ -248,7 +281,9 @@ def certificate_of(question: Question, live: Certificate | None, lent: Certifica
         return live if live.cause != "order" else replace(live, sentence=job.reason)
     cells = lent if lent is not None and cause == "quota" else live
     also = [] if cells.cause in ("order", cause) else [cells.cause, *cells.also]
-    found = replace(live, sentence=job.reason, cause=cause, also=also, unblock=[])
+    found = replace(
+        cells, sentence=job.reason, cause=cause, also=also, unblock=[], is_opportunistic=live.is_opportunistic
+    )
     return found if is_turn else replace(found, holders=[], more_holders=0)
 
 

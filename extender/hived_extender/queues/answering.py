@@ -27,15 +27,14 @@ from hived_extender.machine.offers import Asking
 from hived_extender.machine.stimuli import JobHeld, JobMoved
 from hived_extender.queues.controller import QueueController, QueueCount, count, count_others, waits_since
 from hived_extender.queues.explaining import Known, in_order
+from hived_extender.queues.own_schedule import Expected
 from hived_extender.queues.queued_jobs import JobRecord
 from hived_extender.queues.reasons import (
     STARTING,
     Held,
     Impossible,
     NeverFits,
-    NotPromised,
     NotYet,
-    OverQuota,
     OverUserLimit,
     Reason,
     Running,
@@ -305,9 +304,7 @@ class QueueAnswers:
             if unit is None:
                 return Question(job, _not_yet(entry), None, None)
             reason = queues.why(entry.key)
-            is_over = isinstance(reason, OverQuota | NotPromised) or (
-                isinstance(reason, OverUserLimit) and not reason.waits
-            )
+            is_over = job.cause == "quota" and not (isinstance(reason, OverUserLimit) and reason.waits)
             entries = turns.queues.entries
             runs = [entries[key] for key in (queues.freed_by(entry.key) if is_over else ()) if key in entries]
             seen_runs = [(one.asks, str(one.job.ref)) for one in runs if is_seen(one, seen)]
@@ -384,14 +381,31 @@ class QueueAnswers:
             entries, queues = turns.queues.entries, turns.queues
             keys = frozenset(entry.key for entry in entries.values() if str(entry.job.ref) in ended)
             is_free, before = queues.after(key, keys, priority)
-            return is_free, [
-                Question(
-                    self._job(turns, entries[each], place), None, turns.room.question(unit), unit.limit_s, each,
-                    may_borrow=queues.may_borrow(each),
-                )
-                for place, each in enumerate(before, 1)
-                if (unit := entries[each].asks) is not None
-            ]  # fmt: skip
+            return is_free, self._questions(turns, before)
+
+    def quota_start(self, key: str) -> tuple[Expected, list[str], list[Question]] | None:
+        """See `Queues.quota_start`; the jobs that have ended by full name, and those that start before it."""
+        with self._controller.look() as turns:
+            if turns is None or key not in turns.queues.entries:
+                return None
+            found = turns.queues.quota_start(key)
+            if found is None:
+                return None
+            entries = turns.queues.entries
+            ended = [str(entries[each].job.ref) for each in found.ended if entries[each].life.has_cells]
+            return found.at, ended, self._questions(turns, found.before)
+
+    def _questions(self, turns: Turns, keys: Sequence[str]) -> list[Question]:
+        """The jobs that start one after the other before another one."""
+        entries, queues = turns.queues.entries, turns.queues
+        return [
+            Question(
+                self._job(turns, entries[each], place), None, turns.room.question(unit), unit.limit_s, each,
+                may_borrow=queues.may_borrow(each),
+            )
+            for place, each in enumerate(keys, 1)
+            if (unit := entries[each].asks) is not None and entries[each].life is Life.WAITING
+        ]  # fmt: skip
 
     def act(self, args: QueueArgs, seen: Seen = None) -> QueuedJob:
         """Hold a job, release it, or give it another place; jobs outside of `seen` are unknown here.

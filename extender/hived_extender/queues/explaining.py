@@ -1,18 +1,18 @@
 """Questions about queues as of the last turn: order, places, why a unit waits. Nothing changes."""
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from heapq import merge
-from itertools import chain, islice, takewhile
-from typing import Literal
+from heapq import heappop, heappush, merge
+from itertools import chain, count, islice, takewhile
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from hived.values.specs import FREE_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_extender.jobs.quotas.usage import TOO_LARGE, WAIT
 from hived_extender.queues.ledger import Use, for_entitled
-from hived_extender.queues.own_schedule import Expected, Reservation, expected_end, latest
+from hived_extender.queues.own_schedule import Expected, OwnRun, Reservation, expected_end, latest
 from hived_extender.queues.policies import At, Line
 from hived_extender.queues.reasons import (
     QUOTA_KEPT,
@@ -37,6 +37,9 @@ from hived_extender.queues.units import OtherUse, Unit, smallest
 
 MOST_BEFORE = 16
 """Units that are tried before another one of their queue."""
+
+MOST_ENDS = 1000
+"""Ends that are played until a unit is within its quota."""
 
 Known = dict[int, Reason | None]
 """The reason why units in line have no turn, by kind: those of one kind share it. None where it only is not theirs."""
@@ -251,15 +254,113 @@ def _estimated(table: Table, vc: str, reservation: Reservation, now: float) -> E
     return latest(expected_end(run, now, table.learned, start) for run, start in zip(there, starts, strict=True))
 
 
+class QuotaUse(NamedTuple):
+    """The use that keeps a unit from its quota or its user's limit, and the runs that make it, in a fixed order.
+
+    That of its own schedule, if the `min` is in the way of the first of its queue there; else all of the live cluster.
+    `has_room` says whether a unit may run beside it.
+    """
+
+    use: Use
+    runs: Mapping[str, OwnRun]
+    has_room: Callable[[Unit], bool]
+
+
+def _quota_use(table: Table, entry: Entry) -> QuotaUse:
+    """Cost O(units that run)."""
+    if refusal(table, entry.unit.key) is not None:
+        use = _use_without(table, ())
+        live = {key: _live_run(table.entries[key]) for key in table.running}
+        return QuotaUse(use, live, lambda unit: _may_start(table, use, unit))
+    own = Use(table.new_ledger(), table.rules)
+    for other in table.others:
+        if other.own is not None:
+            own.ledger.take_others(other.own)
+    for run in table.own.runs.values():
+        own.take(run.unit)
+    return QuotaUse(
+        own,
+        dict(table.own.runs),
+        lambda unit: not own.is_over_users_limit(unit) and own.ledger.is_within_min(smallest(unit)),
+    )
+
+
+def _live_run(entry: Entry) -> OwnRun:
+    """The run of a unit in the live cluster, on whatever cells."""
+    return OwnRun(entry.unit, entry.start_s, np.empty(0, np.int32))
+
+
 def freed_by(table: Table, key: str) -> list[str]:
     """See `Queues.freed_by`."""
-    use, found = _use_without(table, ()), list[str]()
-    for each in table.running:
-        use.give(table.entries[each].unit)
-        if _may_start(table, use, table.entries[key]):
+    (use, runs, has_room), found = _quota_use(table, table.entries[key]), list[str]()
+    for each, run in runs.items():
+        if each not in table.running:
+            continue  # its own schedule plays it on
+        use.give(run.unit)
+        if has_room(table.entries[key].unit):
             found.append(each)
-        use.take(table.entries[each].unit)
+        use.take(run.unit)
     return found
+
+
+class QuotaStart(NamedTuple):
+    """The moment at which a unit is within its quota, by the ends of others: those that have `ended` by then, first
+    first, and those `before` it in its queue that have started by then and still run.
+    """
+
+    at: Expected
+    ended: tuple[str, ...]
+    before: tuple[str, ...]
+
+
+def quota_start(table: Table, key: str, now: float) -> QuotaStart | None:
+    """See `Queues.quota_start`."""
+    entry = table.entries[key]
+    (use, runs, has_room), order = _quota_use(table, entry), count()
+    if not entry.is_standing:
+        return None
+    queue = entry.unit.queue
+    line = _in_order(table, queue)
+    if refusal(table, key) is None:  # those on borrowed cells stand in the line of their own schedule
+        line = (each for _, each in merge(*_lines_in(table.own_lines[entry.unit.vc], table, queue)))
+    first = (table.entries[each] for each in takewhile(lambda each: each != key, line) if each not in runs)
+    in_line = [other for other in first if other.is_standing and not _is_never(table, other)]
+    if len(in_line) > MOST_BEFORE:
+        return None
+    in_line.append(entry)
+    due, running, ended = list[tuple[float, int, OwnRun, Expected]](), dict[str, None](), list[str]()
+
+    def plan_end(run: OwnRun, at_s: float, started_s: float | None) -> None:
+        end = expected_end(run, at_s, table.learned, started_s)
+        if end.at_s is not None:
+            heappush(due, (end.at_s, next(order), run, end))
+
+    for each, run in runs.items():
+        known = table.entries.get(each)
+        plan_end(run, now, known.start_s if known is not None and known.life.is_live else None)
+    passed = list[Expected]()
+    while due and len(ended) < MOST_ENDS:
+        at_s, _, run, end = heappop(due)
+        use.give(run.unit)
+        running.pop(run.unit.key, None)
+        ended.append(run.unit.key)
+        passed.append(end)
+        for other in list(in_line):
+            if not has_room(other.unit):
+                if table.rules.of(queue).policy.row.keeps_quota:
+                    break
+                continue
+            if other is entry:
+                return QuotaStart(latest(passed), tuple(filter(runs.__contains__, ended)), tuple(running))
+            in_line.remove(other)
+            use.take(other.unit)
+            running[other.unit.key] = None
+            plan_end(OwnRun(other.unit, at_s, run.leaves), at_s, at_s)
+    return None
+
+
+def _is_never(table: Table, entry: Entry) -> bool:
+    return isinstance(refusal(table, entry.unit.key), NeverFits)
 
 
 def after(table: Table, key: str, ended: Collection[str], priority: int) -> tuple[bool, list[str]]:
@@ -271,14 +372,14 @@ def after(table: Table, key: str, ended: Collection[str], priority: int) -> tupl
         other = table.entries[each]
         if other.kind in refused or not other.is_standing or other.unit.priority < priority:
             continue
-        if not _may_start(table, use, other) or isinstance(refusal(table, each), NeverFits):
+        if not _may_start(table, use, other.unit) or _is_never(table, other):
             refused.add(other.kind)
             continue
         if len(before) == MOST_BEFORE:
             return False, before
         use.take(other.unit)
         before.append(each)
-    return _may_start(table, use, entry), before
+    return _may_start(table, use, entry.unit), before
 
 
 def _use_without(table: Table, ended: Collection[str]) -> Use:
@@ -292,9 +393,8 @@ def _use_without(table: Table, ended: Collection[str]) -> Use:
     return use
 
 
-def _may_start(table: Table, use: Use, entry: Entry) -> bool:
+def _may_start(table: Table, use: Use, unit: Unit) -> bool:
     """Is a unit within its quota and its user's limit, beside this use?"""
-    unit = entry.unit
     if use.is_over_users_limit(unit) or use.ledger.refusal(unit) is not None:
         return False
     return table.may_borrow(unit) or use.ledger.is_within_min(unit)
@@ -358,6 +458,15 @@ class Questions:
         Cost O(units that run).
         """
         return freed_by(self._table, key)
+
+    def quota_start(self, key: str) -> QuotaStart | None:
+        """When a unit that waits for its quota, or its user's limit, is within it: by declared limits, else by earlier
+        runs. None if too few of those that run say when they end.
+
+        Those before it in its queue start first, and others that wait do not count. Cells do not either. Cost O(units
+        that run), and O(MOST_ENDS x MOST_BEFORE).
+        """
+        return quota_start(self._table, key, self._now_s)
 
     def after(self, key: str, ended: Collection[str], priority: int) -> tuple[bool, list[str]]:
         """May a unit that waits start once these have ended, and which of its queue may before it, first first?

@@ -1,6 +1,7 @@
 """Changes that would help a job that waits in a queue, tried on its quota as on cells; on an embedded cluster."""
 
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from hived_extender.api.queues import QueueArgs
 from hived_extender.api.waiting import Certificate, When, Why
 from hived_extender.insight.judge import HELD
 from tests.expecting import expect_soon
-from tests.extender.queues.embedded_jobs import GPU, PODS, TREES, Jobs, jobs_on
+from tests.extender.queues.embedded_jobs import GPU, JOBS, PODS, TREES, Jobs, jobs_on
 from tests.extender.queues.test_limits import config, of
 from tests.known import patch_node
 
 pytestmark = pytest.mark.sample(5)
 
+HOUR_S = 3600
 MAX_JOBS = "kube-queue/max-jobs"
 
 
@@ -36,7 +38,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
     with jobs_on(tmp_path_factory.mktemp("quota")) as found:
         found.kube.create(TREES, tree(2))
         for name in ("first", "second", "third"):
-            found.create(name)
+            found.create(name, limit_s=HOUR_S if name == "second" else None)
             if name != "third":
                 found.expect(lambda name=name: found.runs(name))
         found.expect(lambda: found.reason("third").startswith("Insufficient quota"))
@@ -58,6 +60,15 @@ def test_jobs_whose_end_frees_quota_and_cells_are_named(jobs: Jobs) -> None:
     assert certificate is not None
     assert [one.change for one in certificate.unblock] == ["ends=Job/default/first", "ends=Job/default/second"]
     assert [one.text for one in certificate.unblock] == ["once first has ended", "once second has ended"]
+
+
+def test_it_starts_by_the_declared_limit_of_a_job_that_uses_its_quota(jobs: Jobs) -> None:
+    started = jobs.kube.get(f"{JOBS}/second")["status"]["startTime"]
+    expected = (datetime.fromisoformat(started) + timedelta(seconds=HOUR_S)).timestamp()
+    when = why(jobs).when
+    assert when is not None
+    assert (when.kind, when.because, when.unless) == ("bounded", "", "other jobs use its quota or its cells first")
+    assert abs(datetime.fromisoformat(when.by).timestamp() - expected) < 30
 
 
 @pytest.mark.parametrize("name", ["first", "second"], ids=["on its own cells", "on borrowed cells"])
@@ -220,3 +231,4 @@ def test_the_cause_is_the_quota_for_the_first_that_waits_for_it_and_for_those_be
             assert why is not None
             assert why.certificate is not None
             assert (why.certificate.cause, why.certificate.holders) == ("quota", [])
+            assert [one.change for one in why.certificate.unblock][:1] == ["ends=Job/default/c1"] * (name == "c2")

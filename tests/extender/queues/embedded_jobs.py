@@ -59,10 +59,12 @@ class Jobs:
 
     def create(
         self, name: str, vc: str = "a", *, gpus: int = 8, pods: int = 1, priority: str = "10", seconds: str = FOR_EVER,
-        suspend: bool = True, namespace: str = "default", backoff_limit: int = 6, **more: Any,
+        suspend: bool = True, namespace: str = "default", backoff_limit: int = 6,
+        limit_s: int | None = None, **more: Any,
     ) -> None:  # fmt: skip
         """A batch Job, held back from the start unless it says otherwise."""
         spec = {
+            "activeDeadlineSeconds": limit_s,
             "suspend": suspend,
             "parallelism": pods,
             "completions": pods,

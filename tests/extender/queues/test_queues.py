@@ -689,6 +689,55 @@ def test_the_first_that_waits_for_its_quota_is_never_told_that_it_waits_for_cell
     assert (found.cause, found.when and found.when.because) == ("quota", "too little of its quota is left")
 
 
+def quota_of(desk: Desk, least: float, most: float, policy: Policy = Policy.HIVED) -> None:
+    """Jobs of virtual cluster C are in a quota with this min and max."""
+    leaf = Quota("root/C", "root", min={"gpu": least}, max={"gpu": most})
+    root = Quota("root", children=("root/C",), min={"gpu": 16.0}, max={"gpu": 16.0})
+    tree = QuotaTree({"root": root, "root/C": leaf})
+    desk.queues.told_rules(Rules(QueueRules(policy=policy, borrows=False)), partial(TreeLedger, tree))
+
+
+def in_quota(key: str, at: float, limit_s: float | None = None, gpus: int = 4) -> Unit:
+    return replace(unit(key, "C", gpus, at=at, limit_s=limit_s), queue="root/C", request={"gpu": float(gpus)})
+
+
+@pytest.mark.parametrize(("least", "most"), [(4.0, 4.0), (4.0, 8.0)], ids=["max", "min"])
+def test_a_job_is_within_its_quota_once_those_before_it_have_ended_by_their_limits(least: float, most: float) -> None:
+    desk = Desk()
+    quota_of(desk, least, most)
+    desk.come(in_quota("runs", 0, 100.0), *(in_quota(f"ahead-{at}", at, 50.0) for at in range(1, int(most / 4))))
+    desk.come(in_quota("first", 10, 30.0), in_quota("second", 11), in_quota("third", 12))
+    waits = [each for each in ("first", "second", "third") if desk.queues.position(each)]
+    found = {each: desk.queues.quota_start(each) for each in waits}
+    later = 50.0 * (most > 4)  # the borrower comes before them for the min
+    assert {each: one and (one.at.at_s, one.at.certainty) for each, one in found.items()} == {
+        "first": (100.0 + later, Certainty.BOUNDED),
+        "second": (130.0 + later, Certainty.BOUNDED),
+        "third": None,
+    }
+    assert [one and one.ended for one in found.values()][:2] == [("runs",), ("runs",)]
+    assert desk.queues.freed_by("first") == ["runs"]
+
+
+def test_jobs_of_a_quota_that_say_no_end_are_estimated_by_earlier_ones() -> None:
+    desk = Desk(learned=lambda *_: (40.0, 90.0))
+    quota_of(desk, 4.0, 4.0)
+    desk.come(in_quota("runs", 0), in_quota("waits", 1))
+    found = desk.queues.quota_start("waits")
+    assert found is not None
+    assert (found.at.at_s, found.at.late_s, found.at.certainty) == (40.0, 90.0, Certainty.ESTIMATED)
+
+
+def test_a_job_that_starts_before_another_within_their_quota_is_told_if_it_still_runs_then() -> None:
+    desk = Desk()
+    quota_of(desk, 8.0, 8.0)
+    desk.come(in_quota("short", 0, 10.0), in_quota("long", 1, 50.0))
+    desk.come(in_quota("next", 2, 100.0), in_quota("waits", 3))
+    found = desk.queues.quota_start("waits")
+    assert found is not None
+    assert (found.at.at_s, found.ended, found.before) == (51.0, ("short", "long"), ("next",))
+
+
 def test_use_of_a_quota_is_told_without_the_jobs_that_others_leave_for() -> None:
     desk = Desk()
     leaves = {f"root/{name}": Quota(f"root/{name}", "root", max={"gpu": 8.0}) for name in "AB"}
