@@ -176,7 +176,7 @@ def _few(names: Sequence[str], count: int) -> str:
 
 def _job(job: ReportedJob) -> str:
     priority = "opportunistic" if job.priority < 0 else f"priority {job.priority}"
-    who = f"{job.name} ({job.vc}, {priority}, {counted(len(job.pods), 'pod')})"
+    who = f"{job.name} ({job.vc}, {priority}, {job.pods_told})"
     return f"{who}: {job.reason}" if job.reason else who
 
 

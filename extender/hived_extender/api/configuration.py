@@ -6,6 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from hived_config.changes import Changes
+from hived_config.words import counted
 from hived_extender.api.certificates import Certificate
 
 
@@ -82,7 +83,10 @@ class Config(ConfigVersion, kw_only=True, rename="camel"):
 
 
 class ReportedJob(msgspec.Struct, frozen=True):
-    """A group that holds cells, or a part of a job that waits, and its fate; its `job` in lists, "" if hidden."""
+    """A group that holds cells, or a part of a job that waits, and its fate; its `job` in lists, "" if hidden.
+
+    `job_pods` counts the pods with cells of the job of a group, whatever their fates; else 0.
+    """
 
     name: str
     vc: str = ""
@@ -91,6 +95,13 @@ class ReportedJob(msgspec.Struct, frozen=True):
     verdict: str = ""
     reason: str = ""
     job: str = ""
+    job_pods: int = 0
+
+    @property
+    def pods_told(self) -> str:
+        """The pods in words: `2 of 14 pods` of a job of which others have another fate."""
+        count = len(self.pods)
+        return f"{count} of {counted(self.job_pods, 'pod')}" if count < self.job_pods else counted(count, "pod")
 
 
 MOST_REASONS = 3

@@ -249,10 +249,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `podgroup/NAMESPACE/NAME` of a gang, an affinity group's, or `NAMESPACE/NAME` of a pod that starts alone. Of its
     `aliases`, gangs and groups of a job object are known by their own names as well. One that is a run of a CronJob, or
     was made by another object, is `made_by` that, and it is an alias. `pods` are `NAMESPACE/NAME`.
-    `since` is when it was created (waiting), started (running) or ended. A job that waits or runs again has
-    `preempted` too, for a day. `Held` and `Refused` are jobs of queues, as there, or are suspended and in no queue. A
-    job that runs has its `bad_nodes`, and `demoted` says since when it has no guarantee; `sentence` tells both. Its
-    `members` are its pods one by one, where they are asked for.
+    `since` is when it was created (waiting), started (running) or ended. A job that waits or runs again has `preempted`
+    too, for a day. `Held` and `Refused` are jobs of queues, as there, or are suspended and in no queue. A job that runs
+    has its `bad_nodes`, and `demoted` says since when it, or some of its pods, have no guarantee; `sentence` tells
+    both. Its `members` are its pods one by one, where they are asked for.
     """
 
     name: str

@@ -197,7 +197,7 @@ def listed(
         pods=pods,
         nodes=_nodes(snapshot, [*reserved, *held], parts.cleared),
         bad_nodes=_bad_nodes(snapshot, held),
-        demoted=next((one.lost_guarantee for one in facts if one.lost_guarantee), ""),
+        demoted=_demoted(facts),
         api_version="" if seen is None else seen.job.ref.api_version,
         aliases=aliases,
         is_elastic=parts.name not in parts.parts and shown.issuperset(own),
@@ -216,6 +216,15 @@ def listed(
     return ListedJob(
         job, (*parts.groups, *asked), names, tuple(parts.waiting), found, tuple(parts.cleared), _labels(known, seen)
     )
+
+
+def _demoted(facts: Sequence[RunningFacts]) -> str:
+    """Since when a job has no guarantee: `since version 7`, `in 2 of 14 pods since version 7`; "" if all have one."""
+    lost = [one for one in facts if one.lost_guarantee]
+    if not lost:
+        return ""
+    count, total = (sum(len(one.pods) for one in some) for some in (lost, facts))
+    return (f"in {count} of {total} pods " if count < total else "") + lost[0].lost_guarantee
 
 
 def _user(seen: SeenJob | None) -> str:
@@ -466,12 +475,13 @@ def of_all_pods(requests: list[PodRequest], wanted: int) -> list[PodRequest]:
 
 
 def _leaf_type(snapshot: Snapshot, groups: Iterable[Group]) -> str:
-    topology = snapshot.state.topology
+    """The leaf cell type of all that groups have; "" if they have several, or none."""
+    topology, types = snapshot.state.topology, dict[str, None]()
     for group in groups:
         held = group.physical[group.physical != NO_CELL]
         if len(held):
-            return topology.chain_of(int(held[0])).types[0]
-    return ""
+            types[topology.chain_of(int(held[0])).types[0]] = None
+    return next(iter(types)) if len(types) == 1 else ""
 
 
 def _nodes(snapshot: Snapshot, groups: Iterable[Group], cleared: Iterable[ClearedPod] = ()) -> list[str]:

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -118,7 +119,9 @@ class Switch(NamedTuple):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """The effects of a change. `jobs` has the job of each group with cells, at the time of the plan."""
+    """The effects of a change. `jobs` has the job of each group with cells, at the time of the plan, and `pods` counts
+    those of each such job.
+    """
 
     changes: Changes
     affected: Sequence[Affected]
@@ -129,6 +132,7 @@ class Outcome(msgspec.Struct, frozen=True):
     refusals: Sequence[str] = ()
     bad: Sequence[BadCells] = ()
     jobs: Mapping[str, str] = {}
+    pods: Mapping[str, int] = {}
 
     def at(self, switch: Switch) -> "Outcome":
         """The same as it was at the switch, where groups had come and gone since."""
@@ -161,7 +165,7 @@ class Outcome(msgspec.Struct, frozen=True):
         )
 
     def _groups(self) -> ReportedGroups:
-        affected = [_reported(one, self._job_of(one.name)) for one in self.affected]
+        affected = [_reported(one, job := self._job_of(one.name), self.pods.get(job, 0)) for one in self.affected]
         spared = {*self.jobs.values()} - {one.job for one in affected}
         return ReportedGroups(self.unaffected_count, affected, len(spared))
 
@@ -225,6 +229,10 @@ class Change:
         affected = self._verdicts.affected(present)
         topology = self._successor.core.state.topology
         names = judge(self._old, self._new, self._cluster)
+        groups, pods = present.groups.copy(), Counter[str]()
+        jobs = {name: self._jobs.get(name, name) for name in groups}
+        for name, group in groups.items():
+            pods[jobs[name]] += sum(pod is not None for pod in group.holders)
         return Outcome(
             compare(self._old, self._new, present.topology, topology),
             affected,
@@ -240,7 +248,8 @@ class Change:
             ),
             names.refusals,
             bad_nodes(self._successor.core.state),
-            {name: self._jobs.get(name, name) for name in present.groups.copy()},
+            jobs,
+            pods,
         )
 
     def switch(self, service: Service, agreed: Agreed | None, version: int = 0, *, may_lock_out: bool = True) -> Switch:
@@ -289,8 +298,10 @@ class Change:
         self._successor.drop()
 
 
-def _reported(group: Affected, job: str) -> ReportedJob:
-    return ReportedJob(group.name, group.vc, group.priority, [*group.pods], group.verdict.value, group.reason, job)
+def _reported(group: Affected, job: str, job_pods: int) -> ReportedJob:
+    return ReportedJob(
+        group.name, group.vc, group.priority, [*group.pods], group.verdict.value, group.reason, job, job_pods
+    )
 
 
 def _warn_of_names(old: Configuration, new: Configuration) -> list[str]:

@@ -62,7 +62,7 @@ def test_json_is_the_report(service: Service, less: Path) -> None:
     service.affected = [[hit("ns/train")]]
     result = plan(service, less, "--format", "json")
     report = json.loads(result.stdout)
-    assert (result.exit_code, report["groups"]["affected"]) == (2, [hit("ns/train") | {"job": ""}])
+    assert (result.exit_code, report["groups"]["affected"]) == (2, [hit("ns/train") | {"job": "", "job_pods": 0}])
 
 
 BETTER = f"rules: 2\n{CONFIG}"

@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
+from hived_config.loader import load_text
 from hived_extender.api.names import matching
 from hived_extender.api.waiting import Job, PodCounts, When
 from hived_extender.insight.answering import Answering
@@ -18,6 +19,7 @@ from hived_extender.jobs.kinds.marks import SUBMITTED, SUBMITTED_KIND
 from hived_extender.machine.preemptions import PreemptionPolicy
 from hived_extender.machine.stimuli import JobsMade
 from hived_extender.queues.watched import WatchedJobs
+from tests.extender.insight.test_unblocks import TWO_TYPES
 from tests.extender.machine.small_cluster import filter_args, node
 from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
 
@@ -29,8 +31,8 @@ HASH = {"pod-template-hash": "5d4f"}
 class Cluster(SmallGangCluster):
     """Eight GPUs, on which pods of job objects ask for some; the objects are watched as well."""
 
-    def __init__(self) -> None:
-        super().__init__(preemption=PreemptionPolicy(by_service=True))
+    def __init__(self, **options: Any) -> None:
+        super().__init__(preemption=PreemptionPolicy(by_service=True), **options)
         self.watched = WatchedJobs(lambda job: None, lambda name: None, lambda *made: None)
         self.seconds = 0.0
         for name in ("n0", "n1"):
@@ -184,6 +186,15 @@ def test_several_gangs_of_an_object_that_is_not_followed_are_one_job(cluster: Cl
     (row,) = cluster.rows().values()
     assert (row.name, row.aliases) == ("LeaderWorkerSet/ns/serve", ["podgroup/ns/serve-0", "podgroup/ns/serve-1"])
     assert row.counts == PodCounts(wanted=4, waiting=4)
+
+
+def test_a_job_on_gpus_of_several_types_says_what_it_asked_for() -> None:
+    mixed = Cluster(spec=load_text(TWO_TYPES.replace("OLD-NODE, cellNumber: 2", "OLD-NODE, cellNumber: 1"), "").cluster)
+    mixed.watch(batch(wanted=2))
+    mixed.make(BATCH, "Job", "train", "train-a", "train-b")
+    mixed.settle()
+    (row,) = mixed.rows().values()
+    assert (len(row.nodes), row.asks) == (2, "2 pods of 4 GPUs each")
 
 
 def test_a_gang_of_a_job_object_is_that_job_and_is_found_by_its_own_name_too(cluster: Cluster) -> None:

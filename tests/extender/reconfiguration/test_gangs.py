@@ -5,6 +5,7 @@ import pytest
 from hived.values.errors import UserError
 from hived_config.loader import Configuration, load_text
 from hived_extender.api.configuration import by_job
+from hived_extender.insight.answering import Answering
 from hived_extender.reconfiguration.change import Change, configure
 from tests.extender.machine.small_cluster import CONFIG, node, to_pod
 from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
@@ -170,3 +171,19 @@ def test_a_plan_tells_of_jobs_not_of_their_groups() -> None:
     assert (groups.unaffected, groups.unaffected_jobs, outcome.locked_out) == (1, 1, ["podgroup/ns/g"])
     (job,) = by_job(groups.affected)
     assert (job.name, job.pods, job.reason) == ("podgroup/ns/g", ["ns/w-0", "ns/w-1"], groups.affected[0].reason)
+
+
+def test_of_a_job_that_is_hit_in_part_a_plan_and_lists_count_the_pods() -> None:
+    small = SmallGangCluster()
+    for number in range(2):
+        small.pod(f"w-{number}", annotations=koordinator("g", 2))
+    small.settle()
+    fewer = load(MAPPED.replace("cellNumber: 2", "cellNumber: 1"))
+    change = Change(load(MAPPED), fewer, None, 1)
+    outcome = change.outcome(*change.catch_up_with(small.service))
+    (job,) = by_job(outcome.report().groups.affected)
+    assert (job.name, job.pods_told) == ("podgroup/ns/g", "1 of 2 pods")
+    change.switch(small.service, {one.name: one.verdict.value for one in outcome.affected})
+    (row,) = Answering(small.service).view().jobs
+    assert row.job.demoted.startswith("in 1 of 2 pods since ")
+    assert row.job.sentence.startswith("opportunistic in 1 of 2 pods since ")
