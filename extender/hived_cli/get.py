@@ -25,7 +25,7 @@ from hived_cli.helpers.names import (
     nearest,
     of_vc,
 )
-from hived_cli.helpers.tables import output_option, with_note
+from hived_cli.helpers.tables import output_option, paragraph, with_note
 from hived_cli.helpers.waits import (
     ENDED_STATES,
     UNKNOWN,
@@ -55,7 +55,17 @@ from hived_extender.api.paths import (
 )
 from hived_extender.api.pictures import BAD, FREE, RESERVED, cell_picture, legend, letters
 from hived_extender.api.queues import QueuedJob, QueuedJobs, QueueReport, folded
-from hived_extender.api.waiting import MASKED, WAITING_STATES, FreeCells, Job, Jobs, NodeView, with_records
+from hived_extender.api.waiting import (
+    MASKED,
+    NOT_READY_NEXT,
+    WAITING_STATES,
+    FreeCells,
+    Job,
+    Jobs,
+    NodeView,
+    is_not_ready,
+    with_records,
+)
 from hived_extender.jobs.progress import read_duration
 from hived_extender.kube.client import KubeClient
 
@@ -595,7 +605,9 @@ def nodes(*, inspector: Inspector, show: Show, name: str | None, is_bad: bool, s
                 hint = f"nearest: {near}" if near else "hived get nodes lists all"
                 raise UserError(f"no node {name!r}; {hint}", 404)
             found = [one for one in found if one.node == name]
-        return as_json(found) if output == "json" else _node_table(found, is_bad, output == "wide", selector)
+        if output == "json":
+            return as_json(found)
+        return _node_table(found, is_bad, output == "wide", selector, is_one=name is not None)
 
     show(answer)
 
@@ -608,25 +620,30 @@ def _count(one: NodeView, part: str) -> str:
     return ", ".join(by_type) or str(getattr(one, part))
 
 
-def _node_table(nodes: Sequence[NodeView], is_bad: bool, is_wide: bool, selector: str) -> str:
+def _node_table(nodes: Sequence[NodeView], is_bad: bool, is_wide: bool, selector: str, *, is_one: bool = False) -> str:
     if not nodes and selector:
         return "No such node is bad." if is_bad else "There is no such node."
     if not nodes:
         return "No node is bad." if is_bad else "There is no node."
     now = datetime.now(UTC)
+    has_costs = is_wide or is_one
     rows = [
         [
             printable(one.node),
             click.style("Bad", fg="red") if one.is_bad else click.style("Healthy", fg="green"),
             age(one.since, now) if one.since else UNKNOWN,
             *(_count(one, part) for part in ("cells", "free", "lost")),
+            *([str(one.pods), f"{one.gpu_hours:.4g}"] if has_costs else []),
             printable(one.reason) or UNKNOWN,
             listed(one.groups, most=len(one.groups) if is_wide else 4) or UNKNOWN,
         ]
         for one in nodes
     ]
-    headers = ["NODE", "HEALTH", ">FOR", ">CELLS", ">FREE", ">LOST", "REASON", "JOBS"]
-    return form().shown(headers, rows, is_fitted=not is_wide)
+    costs = [">PODS", ">GPU-H AT STAKE"] if has_costs else []
+    headers = ["NODE", "HEALTH", ">FOR", ">CELLS", ">FREE", ">LOST", *costs, "REASON", "JOBS"]
+    found = form().shown(headers, rows, is_fitted=not is_wide)
+    has_next = (is_bad or is_one) and any(one.groups and is_not_ready(one.reason) for one in nodes)
+    return "\n".join([found, *paragraph(NOT_READY_NEXT, "")]) if has_next else found
 
 
 ROWS = 500

@@ -271,6 +271,7 @@ def draw_why(why: Why, now: datetime, place: str = "") -> str:
         lines += _ended(why.job, why.job.ended, now)
     elif why.job.nodes:
         lines += paragraph(f"on {listed(why.job.nodes, most=16)}")
+        lines += paragraph(why.job.comes_next) if why.job.comes_next else []
     elif why.job.preempted is None:
         lines += paragraph(printable(why.job.sentence))
     if why.job.preempted is not None and why.job.ended is None:

@@ -74,6 +74,17 @@ class BadNode(msgspec.Struct, frozen=True, omit_defaults=True):
     since: str = ""
 
 
+NOT_READY_NEXT = (
+    "hived evicts nothing from a node that is NotReady: Kubernetes deletes its pods once their tolerationSeconds are "
+    "over, 300 s by default; then their controller makes new ones, which get good cells"
+)
+
+
+def is_not_ready(reason: str) -> bool:
+    """Is a node bad since its kubelet is silent?"""
+    return reason.partition(":")[0] == "NotReady"
+
+
 class Unblock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A change that the core has confirmed: with it alone the job starts at once.
 
@@ -281,6 +292,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     members: list[PodView] = []
     ended: Ended | None = None
 
+    @property
+    def comes_next(self) -> str:
+        """What becomes of a job that runs on a node that is NotReady; "" for any other."""
+        return NOT_READY_NEXT if any(is_not_ready(one.reason) for one in self.bad_nodes) else ""
+
 
 class Jobs(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs: waiting ones first, in the order in which they are served, then others by name."""
@@ -353,7 +369,8 @@ class LeafCounts(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A node: whether it can be used, its cells, and the groups on it. `by_type` has the cells of a node with several
-    leaf cell types.
+    leaf cell types. `pods` with cells run there. If it were drained, their jobs would lose `gpu_hours`: those of their
+    whole groups since these started, or since their last checkpoint.
     """
 
     node: str
@@ -365,6 +382,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost: int = 0
     by_type: dict[str, LeafCounts] = {}
     groups: list[str] = []
+    pods: int = 0
+    gpu_hours: float = 0.0
 
 
 class FreeCells(msgspec.Struct, frozen=True, kw_only=True):

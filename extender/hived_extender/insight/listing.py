@@ -1,6 +1,7 @@
 """Jobs and nodes of a snapshot, as lists for people. Jobs that have ended are those of `ended`."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -35,6 +36,7 @@ from hived_extender.jobs.job import JobState as Phase
 from hived_extender.jobs.kinds.marks import KUEUE_QUEUE, user_said
 from hived_extender.jobs.needs import SeenJob
 from hived_extender.machine.certificates import asks_of, rfc3339, running_sentence, today
+from hived_extender.machine.counts import MS_PER_HOUR
 from hived_extender.machine.devices.keeper import SHORT
 
 NO_CELLS = "no cells"
@@ -492,6 +494,14 @@ def _nodes(snapshot: Snapshot, groups: Iterable[Group], cleared: Iterable[Cleare
     return list(dict.fromkeys([*found, *sorted({one.view.node for one in cleared if one.view.node})]))
 
 
+class _OnNode(msgspec.Struct):
+    """The jobs on a node, each once, as lists have them; its pods; leaf cells times milliseconds that may be lost."""
+
+    jobs: dict[str, None] = {}
+    pods: int = 0
+    lost_ms: int = 0
+
+
 def node_views(snapshot: Snapshot, *, is_bad: bool = False) -> list[NodeView]:
     """All configured nodes, in their order; with `is_bad` only those that cannot be used, or not all of them.
 
@@ -507,15 +517,13 @@ def node_views(snapshot: Snapshot, *, is_bad: bool = False) -> list[NodeView]:
     masks = np.ones(len(leaves), np.bool_), is_free, cells.lost[leaves] != 0
     shape = len(topology.node_names), len(types)
     counts = np.stack([np.bincount(place[mask], minlength=shape[0] * shape[1]).reshape(shape) for mask in masks], -1)
-    jobs = _jobs_by_node(snapshot)
+    there = _by_node(snapshot)
     is_chosen = (cells.node_bad != 0) | counts[:, :, 2].any(axis=1)
     chosen = np.flatnonzero(is_chosen) if is_bad else range(shape[0])
-    return [_node(snapshot, int(index), types, counts[index], jobs.get(int(index), {})) for index in chosen]
+    return [_node(snapshot, int(index), types, counts[index], there[int(index)]) for index in chosen]
 
 
-def _node(
-    snapshot: Snapshot, index: int, types: Sequence[str], counts: LongArray, jobs: Mapping[str, None]
-) -> NodeView:
+def _node(snapshot: Snapshot, index: int, types: Sequence[str], counts: LongArray, there: _OnNode) -> NodeView:
     """`counts` are of the leaf cells of each type: all, free, lost."""
     name = snapshot.state.topology.node_names[index]
     is_bad = bool(snapshot.state.cells.node_bad[index])
@@ -524,20 +532,25 @@ def _node(
     reason, since_s = snapshot.bad.get(name, ("", None)) if is_bad else ((SHORT, None) if lost else ("", None))
     return NodeView(
         node=name, is_bad=is_bad, reason=reason, since=rfc3339(since_s), cells=total, free=free, lost=lost,
-        by_type=own if len(own) > 1 else {}, groups=list(jobs),
+        by_type=own if len(own) > 1 else {}, groups=list(there.jobs), pods=there.pods,
+        gpu_hours=there.lost_ms / MS_PER_HOUR,
     )  # fmt: skip
 
 
-def _jobs_by_node(snapshot: Snapshot) -> dict[int, dict[str, None]]:
-    """The names of the jobs on each node, each once, as lists have them. Cost O(groups + pods)."""
-    found: dict[int, dict[str, None]] = {}
+def _by_node(snapshot: Snapshot) -> dict[int, _OnNode]:
+    """Cost O(groups + pods)."""
+    found = defaultdict[int, _OnNode](_OnNode)
     job_of = {group: job.name for job in parts_in(snapshot) for group in job.groups}
-    arrays = snapshot.state.topology.arrays
+    topology, now_ms = snapshot.state.topology, int(snapshot.at * 1000)
     for name in sorted(snapshot.running):
-        group = snapshot.state.groups.get(name)
+        group, facts = snapshot.state.groups.get(name), snapshot.running[name]
         if group is None:
             continue
         held = group.physical[group.physical != NO_CELL]
-        for node in set(arrays.node[held].tolist()):
-            found.setdefault(node, {})[job_of.get(name, snapshot.running[name].job)] = None
+        for node in set(topology.arrays.node[held].tolist()):
+            found[node].jobs[job_of.get(name, facts.job)] = None
+            found[node].lost_ms += len(held) * (now_ms - group.since_ms) if 0 <= group.since_ms < now_ms else 0
+        for pod in facts.members:
+            if (number := topology.node_index.get(pod.node)) is not None:
+                found[number].pods += 1
     return found

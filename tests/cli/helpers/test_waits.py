@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from hived_cli.helpers.tables import cut
-from hived_cli.helpers.waits import brief_when
-from hived_extender.api.waiting import When
+from hived_cli.helpers.waits import brief_when, draw_why
+from hived_extender.api.waiting import NOT_READY_NEXT, BadNode, Job, NodeView, When, Why
 from tests.cli.terminal import Running
 from tests.cli.waiting_service import REASON, SENTENCE, WaitingService
 
@@ -29,6 +29,22 @@ SOON, LATE, OVER = "2026-01-01T00:06:44Z", "2026-01-01T02:00:00Z", "2025-12-31T2
 )
 def test_a_moment_has_its_kind_and_one_that_is_over_is_no_promise(when: When | None, expected: str) -> None:
     assert brief_when(when, NOW) == expected
+
+
+@pytest.mark.parametrize(("reason", "is_told"), [("NotReady: new fans", True), ("cordoned", False)])
+def test_a_job_on_a_node_that_is_not_ready_says_what_comes_next(reason: str, is_told: bool) -> None:
+    job = Job(name="train", state="Running", nodes=["n1"], bad_nodes=[BadNode("n1", reason)])
+    assert (NOT_READY_NEXT in draw_why(Why(job=job), NOW)) is is_told
+
+
+def test_a_node_says_the_gpu_hours_at_stake_and_what_comes_next(service: WaitingService) -> None:
+    bad = NodeView(node="n1", is_bad=True, reason="NotReady", cells=8, groups=["train"], pods=2, gpu_hours=12.5)
+    service.nodes = [bad, NodeView(node="n2", cells=8)]
+    header, row, *after = lines(service, "get", "nodes", "n1", columns=200)
+    assert header.split()[-7:] == ["LOST", "PODS", "GPU-H", "AT", "STAKE", "REASON", "JOBS"]
+    assert row.split()[-4:] == ["2", "12.5", "NotReady", "train"]
+    assert " ".join(after) == NOT_READY_NEXT
+    assert NOT_READY_NEXT not in " ".join(lines(service, "get", "nodes", "n2", columns=200))
 
 
 @pytest.fixture

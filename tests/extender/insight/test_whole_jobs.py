@@ -12,7 +12,8 @@ from hived_extender.api.names import matching
 from hived_extender.api.waiting import Job, PodCounts, When
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.ended import EndedJobs
-from hived_extender.insight.listing import members_of
+from hived_extender.insight.listing import members_of, node_views
+from hived_extender.insight.snapshot import take
 from hived_extender.jobs.job import Document, JobName
 from hived_extender.jobs.kinds import table
 from hived_extender.jobs.kinds.marks import SUBMITTED, SUBMITTED_KIND
@@ -676,3 +677,19 @@ def test_a_pod_is_not_told_that_others_of_its_job_have_the_cells(cluster: Cluste
     said = [cluster.ask(f"arr-{number}") for number in (2, 3, 4)]
     assert any(text.endswith("a has 2 of 2 in use") for text in said)
     assert not any("by arr" in text or "Job/ns/arr" in text for text in said)
+
+
+def test_a_node_says_its_pods_and_the_gpu_hours_that_a_drain_would_lose(cluster: Cluster) -> None:
+    cluster.make(KUBEFLOW, "PyTorchJob", "torch", "g-0", "g-1", annotations=koordinator("ring", 2))
+    cluster.settle()
+    for pod in cluster.kube.pods.values():
+        started = pod["metadata"]["creationTimestamp"] = "1970-01-01T00:00:10Z"
+        pod["status"] = {"phase": "Running", "startTime": started}
+        cluster.kube.touch(pod)
+        cluster.see(pod)
+    snapshot = take(cluster.service)
+    found = {one.node: one for one in node_views(snapshot)}
+    used = [one for one in found.values() if one.groups]
+    assert [(one.groups, one.pods) for one in used] == [(["PyTorchJob/ns/torch"], 1)] * 2
+    assert [one.gpu_hours for one in used] == [pytest.approx(4 * (snapshot.at - 10) / 3600, rel=1e-3)] * 2
+    assert [(one.pods, one.gpu_hours) for one in found.values() if not one.groups] == [(0, 0.0)] * 2
