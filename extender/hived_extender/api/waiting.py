@@ -165,7 +165,7 @@ class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Preempted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A job had to leave at this moment, for the job `by` with pods in a `namespace`; "" if unknown.
+    """A job, or pods of it, had to leave at this moment, for the job `by` with pods in a `namespace`; "" if unknown.
 
     `priority` is that of `by`, None if unknown; `why` is the kind.
     """
@@ -175,6 +175,11 @@ class Preempted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     namespace: str = ""
     priority: int | None = None
     why: EvictionName = ""
+
+    @property
+    def because(self) -> str:
+        """Who evicted it, if no job had to get its cells: `its node was drained`; "" for a preemption."""
+        return EVICTIONS[self.why] if self.why in NOT_BY_JOBS else ""
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

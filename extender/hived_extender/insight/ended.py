@@ -41,7 +41,7 @@ MOST = 10_000
 """Jobs that are kept for KEPT_S, the latest ones; some 500 bytes each in the file."""
 
 NEWS_S = DAY_S
-"""For so long a job that waits or runs again has the news of its preemption, and one that is gone stays in the list."""
+"""For so long a job that waits or runs again has news of cells that it lost, and one that is gone stays in the list."""
 
 MOST_OPEN = 50_000
 MOST_PODS, MOST_NODES, MOST_EVICTIONS, MOST_LIVE = 64, 32, 8, 256
@@ -281,7 +281,8 @@ class Row(msgspec.Struct):
             more_nodes=self.more_nodes,
             attempts=self.retries + 1 if self.retries else 0,
         )
-        preempted = next((one.told() for one in reversed(self.evictions) if _is_news(one, now_s)), None)
+        lost = [one for one in self.evictions if one.why in PREEMPTED and one.at_s >= now_s - NEWS_S]
+        preempted = lost[-1].told() if lost else None
         return Job(
             name=self.name,
             state=self.state or "Unknown",
@@ -321,10 +322,6 @@ def _is_later(created_s: float | None, known: Decided) -> bool:
 def _is_after(created_s: float, at_s: float) -> bool:
     """Was a pod created once others were told to leave? Creations have whole seconds."""
     return created_s >= math.floor(at_s)
-
-
-def _is_news(one: Eviction, now_s: float) -> bool:
-    return one.why in PREEMPTED and one.at_s >= now_s - NEWS_S
 
 
 class EndedObjects(Protocol):
@@ -452,13 +449,13 @@ class EndedJobs:
             return None if row is None else row.job(now_s)
 
     def news(self, now_s: float) -> dict[str, Preempted]:
-        """The latest preemption of each job that was preempted within NEWS_S, by name."""
+        """The latest preemption or eviction of each job that lost cells within NEWS_S, by name."""
         with self._lock:
             self._known()
             found: dict[str, Preempted] = {}
             for row in (*self._last.values(), *self._open.values()):
                 for one in row.evictions:
-                    if _is_news(one, now_s) and (row.state in ("", *COMES_BACK)):
+                    if one.at_s >= now_s - NEWS_S and (row.state in ("", *COMES_BACK)):
                         found[row.name] = one.told()
             return found
 

@@ -10,7 +10,7 @@ from hived.values.errors import UserError
 from hived_extender.api.waiting import Ended, Job
 from hived_extender.insight import ended as ledger
 from hived_extender.insight.answering import Answering
-from hived_extender.insight.ended import DAY_S, KEPT_S, EndedJobs, Eviction
+from hived_extender.insight.ended import DAY_S, KEPT_S, NEWS_S, EndedJobs, Eviction
 from hived_extender.insight.snapshot import take
 from hived_extender.insight.store import Store
 from hived_extender.jobs.job import JobName
@@ -155,6 +155,18 @@ def test_a_pod_that_others_end_is_evicted_and_says_why(watched: Watched, status:
     assert (job.state, [one.why for one in ended.evictions]) == ("Evicted", [why])
     assert job.sentence.startswith("evicted at ")
     assert job.sentence.endswith(words)
+
+
+def test_a_job_that_runs_again_says_that_its_node_was_drained(watched: Watched) -> None:
+    pod = watched.start("p")
+    watched.tell(pod, is_deleted=True, conditions=[DISRUPTED | {"reason": "EvictionByEvictionAPI"}])
+    watched.cluster.delete(pod)
+    watched.look()
+    watched.cluster.place("p", spec_text(), uid="uid-again")
+    found = watched.answers.why("ns/p").job
+    assert found.preempted is not None
+    assert (found.ended, found.preempted.because) == (None, "its node was drained")
+    assert watched.known.news(watched.now_s + NEWS_S + 1) == {}
 
 
 def test_a_taint_of_a_node_that_is_not_ready_is_its_loss(watched: Watched) -> None:
