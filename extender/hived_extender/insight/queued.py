@@ -277,8 +277,9 @@ def certificate_of(question: Question, live: Certificate | None, lent: Certifica
         isinstance(reason, NotItsTurn) and is_turn and reason.awaits_cells
     )
     is_for_cells = is_for_cells or only_borrows
-    if is_for_cells or (isinstance(reason, MakingRoom) and live.cause in RECLAIMING):
-        return live if live.cause != "order" else replace(live, sentence=job.reason)
+    if is_for_cells or (isinstance(reason, MakingRoom) and not reason.borrows and live.cause in RECLAIMING):
+        is_order = live.cause == "order" or (isinstance(reason, NotItsTurn) and live.cause in RECLAIMING)
+        return live if not is_order else replace(live, sentence=job.reason, cause="order")
     cells = lent if lent is not None and cause == "quota" else live
     also = [] if cells.cause in ("order", cause) else [cells.cause, *cells.also]
     found = replace(

@@ -135,13 +135,15 @@ def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None
         return _never(table, entry) or OverUserLimit(
             unit.user, table.rules.of(unit.queue).most_waiting or 0, waits=True
         )
+    claim = table.claims.get(key)
+    victims = () if claim is None else tuple(each for each in claim.victims if _is_leaving(table, each))
     if key in table.own.runs:
-        claim = table.claims.get(key)
-        victims = () if claim is None else tuple(each for each in claim.victims if _is_leaving(table, each))
         if not victims and (quota := table.live.ledger.refusal(unit)) is not None:
             return OverQuota(quota)
         is_lent = all(table.entries[each].is_borrowed for each in victims)
         return MakingRoom(victims, is_lent) if victims else NoHardware(table.entitled.get(key, ""))
+    if victims:
+        return MakingRoom(victims, borrows=True)
     if known is None or _is_reserved(table, entry):
         return _has_no_turn(table, entry)
     if entry.kind not in known:
@@ -205,23 +207,23 @@ def _not_entitled(table: Table, entry: Entry, now: float, count: int) -> Reason:
             return NotItsTurn(count, borrowing=borrowing, only_borrows=True)
         return NotItsTurn(
             count, is_blocked=is_blocked, behind=_behind(table, entry), borrowing=borrowing,
-            spares_others=_spares_others(table, unit), held=held,
+            spares_others=_spares_others(table, unit), played_first=_played_first(table, reservation), held=held,
         )  # fmt: skip
     start = reservation.start if reservation.start.is_sure else _estimated(table, unit.vc, reservation, now)
+    there = [run for run in table.own.runs_of(unit.vc) if np.isin(run.leaves, reservation.leaves).any()]
+    ended = [(run.end_s, run.unit.key) for run in there if run.end_s is not None]
+    end_s, key = max(ended, default=(0.0, ""))
     return NotItsTurn(
         count, start.at_s, start.certainty, is_first=True, late_s=start.late_s, borrowing=borrowing,
-        spares_others=_spares_others(table, unit), played=_played(table, unit.vc, reservation), held=held,
+        spares_others=_spares_others(table, unit), played=(key, end_s) if key else None,
+        others_run=0 < len(ended) < len(there), held=held,
     )  # fmt: skip
 
 
-def _played(table: Table, vc: str, reservation: Reservation) -> tuple[str, float] | None:
-    """The last job to go from reserved cells, and when, if all on them have really ended already; None if not."""
-    there = [run for run in table.own.runs_of(vc) if np.isin(run.leaves, reservation.leaves).any()]
-    ends = [(run.end_s, run.unit.key) for run in there if run.end_s is not None]
-    if not ends or len(ends) < len(there):
-        return None
-    end_s, key = max(ends)
-    return key, end_s
+def _played_first(table: Table, reservation: Reservation | None) -> str:
+    """The job with reserved cells, if it borrowed and has ended; "" if not."""
+    first = None if reservation is None else table.entries.get(reservation.key)
+    return first.unit.key if first is not None and first.life is Life.OVER else ""
 
 
 def _spares_others(table: Table, unit: Unit) -> bool:

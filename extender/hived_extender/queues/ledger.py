@@ -8,7 +8,7 @@ above w's (rule 31.5): with x the shares before and y those after,
 
 Why this ends. Each exchange replaces the larger share x(victim's queue) by two smaller or equal ones, so the shares in
 descending order get smaller, compared from the front. There are finitely many sets of running units, so exchanges alone
-cannot go on for ever.
+cannot go on for ever. Within a queue the priority of those that run only rises (rule 31.12).
 
 Why two units do not evict each other in turns: see rule 31.6, which `Exchanges` keeps. A unit that runs guaranteed is
 no victim.
@@ -337,27 +337,33 @@ def for_entitled(borrowers: Iterable[Borrower], shares: Shares, now: float) -> l
 def for_borrower(
     unit: Unit, borrowers: Mapping[str, Sequence[Borrower]], shares: Shares, exchanges: Exchanges, now: float
 ) -> list[Borrower]:
-    """The borrowers that may have to leave for another one, in order (rule 31.5). `borrowers` are by queue."""
+    """The borrowers that may have to leave for another one, in order (rules 31.5, 31.12). `borrowers` are by queue."""
+
+    def may_leave(each: Borrower) -> bool:
+        return not each.is_entitled and exchanges.may_evict(each.unit.key, unit.key)
+
+    lower = [each for each in borrowers.get(unit.queue, ()) if each.unit.priority < unit.priority and may_leave(each)]
+    lower.sort(key=lambda each: (each.unit.priority, -each.start_s, each.lost(now), each.unit.key))
     after = shares.with_more(unit)
-    own = [
+    others = [
         each
         for queue, of_queue in borrowers.items()
         if queue != unit.queue and shares.share(queue) > after
         for each in of_queue
-        if not each.is_entitled and exchanges.may_evict(each.unit.key, unit.key)
+        if may_leave(each)
     ]
-    own.sort(key=lambda each: (-each.start_s, each.lost(now), each.unit.key))
-    left = {each.unit.queue: shares.share(each.unit.queue) for each in own}
+    others.sort(key=lambda each: (-each.start_s, each.lost(now), each.unit.key))
+    left = {each.unit.queue: shares.share(each.unit.queue) for each in others}
     rest = {queue: shares.rest(queue) for queue in left}
     found: list[Borrower] = []
-    for each in _most_over_first(own, shares):
+    for each in _most_over_first(others, shares):
         queue = each.unit.queue
         share = rest[queue].without(each.unit)
         if after <= share < left[queue]:
             rest[queue].leave(each.unit)
             left[queue] = share
             found.append(each)
-    return found
+    return [*lower, *found]
 
 
 def _most_over_first(ordered: list[Borrower], shares: Shares) -> Iterator[Borrower]:

@@ -264,7 +264,7 @@ LITTLE_S = 3600.0
 FOR_ITSELF = "its turn has come, and its own cells are elsewhere"
 FOR_ENTITLED = "its cells are promised to another job, whose turn has come"
 FOR_PRIORITY = "a job of higher priority in its virtual cluster has its place"
-FOR_SHARE = "its queue has borrowed more than its share"
+FOR_BORROWER = "its queue has borrowed more than its share, or a job of higher priority in it borrows"
 FOR_QUOTA = "its quota has room for an entitled job, or for this one, but not for both"
 
 
@@ -476,7 +476,7 @@ class LiveTurn:
         return table.lending is not None and table.lending.change == table.change and all(table.entitled.values())
 
     def _borrow(self, entry: Entry) -> bool:
-        """Start a unit on idle cells; if there are none, take some back from borrowers over their share."""
+        """Start a unit on idle cells; if there are none, take some from borrowers (rules 31.5, 31.12)."""
         table, unit, kind = self._table, entry.unit, entry.kind
         refusal = table.early_refusals.get(kind)
         if refusal is None:
@@ -530,7 +530,7 @@ class LiveTurn:
             return
         for victim in victims.keys:
             table.exchanges.evicted(victim, unit.key)
-        self._evict(victims, unit.key, FOR_SHARE)
+        self._evict(victims, unit.key, FOR_BORROWER)
         self._claims.make(unit.key, victims.keys, ask)
         self._claimants.take(unit)
 

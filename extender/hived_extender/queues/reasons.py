@@ -90,10 +90,13 @@ class Impossible(Reason, frozen=True, tag="impossible"):
 
 
 class MakingRoom(Reason, frozen=True, tag="making room"):
-    """It is entitled to cells, and starts when `victims` units have left, all of which borrow if it `is_lent`."""
+    """It is entitled to cells, or `borrows` some, and starts when `victims` units have left, all of which borrow if it
+    `is_lent`.
+    """
 
     victims: tuple[str, ...]
     is_lent: bool = True
+    borrows: bool = False
 
 
 class NoHardware(Reason, frozen=True, tag="no hardware"):
@@ -111,8 +114,9 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
     reserved, or that waits for its quota, perhaps on borrowed cells; "min" of one that waits for its own. One that
     `only_borrows` never gets cells of its own: it is opportunistic, or larger than its virtual cluster. One that
     `spares_others` preempts none, and jobs of lower priority have cells of its virtual cluster.
-    Of a first one `played` is the last to go of the jobs on its reserved cells, and when, if all of them borrowed
-    and have ended: its own schedule plays these on (rule 30.2).
+    Of a first one `played` is the last to go of the jobs on its reserved cells that borrowed and have ended, and when:
+    its own schedule plays these on (rule 30.2). `others_run` there, too. Of another one `played_first` is such a job
+    that its own schedule has yet to start.
     """
 
     before: int
@@ -126,6 +130,8 @@ class NotItsTurn(Reason, frozen=True, tag="turn"):
     only_borrows: bool = False
     spares_others: bool = False
     played: tuple[str, float] | None = None
+    others_run: bool = False
+    played_first: str = ""
     held: int = 0
 
     @property
@@ -234,13 +240,15 @@ def told(reason: Reason | None, name: Callable[[str], str]) -> Told:
         case NeverFits(queue=queue):
             text = f"is more than queue {queue} is guaranteed, and may not borrow: it can never run; ask for less"
             return Told(text, "never", _NEVER)
-        case MakingRoom(victims=victims, is_lent=is_lent):
+        case MakingRoom(victims=victims, is_lent=is_lent, borrows=borrows):
             first = (
                 f"{name(victims[0])} and {len(victims) - 1} more have"
                 if len(victims) > 1
                 else f"{name(victims[0])} has"
             )
-            text = f"its turn has come, and it starts when {first} left"
+            text = f"starts on borrowed cells when {first} left"
+            if not borrows:
+                text = f"its turn has come, and it starts when {first} left"
             return Told(text, "lent" if is_lent else "preempting", _unknown("others have been told to leave for it"))
         case NoHardware(text=""):
             return Told("its turn has come, and its cells are being prepared", "unknown", When(kind="now"))
@@ -274,7 +282,11 @@ def _turn(reason: NotItsTurn, name: Callable[[str], str]) -> str:
         text = "is first of those that wait, and a job on borrowed cells goes before it for the min of its quota"
     elif reason.played is not None:
         job, until = name(reason.played[0]), rfc3339(reason.played[1])
+        first += ", and some cells of its virtual cluster are in use" if reason.others_run else ""
         text = f"{first}; {job}, which borrowed cells and has ended, counts against its virtual cluster until {until}"
+    elif reason.played_first and reason.awaits_cells:
+        job = name(reason.played_first)
+        text = f"{first}; {job}, which borrowed cells and has ended, has yet to count against its virtual cluster"
     elif reason.awaits_cells:
         text = f"{first}, and {'these' if passed else 'the cells of its virtual cluster'} are in use"
     else:
@@ -316,6 +328,8 @@ def _start_of_turn(reason: NotItsTurn) -> When:
         return _unknown(_LITTLE_LEFT)
     if reason.before and not reason.is_first:
         return _unknown(f"{counted(reason.before, 'job')} of its queue come{'s' * (reason.before == 1)} first")
+    if reason.played_first:
+        return _unknown("a job that borrowed cells and has ended counts first")
     if not reason.is_first:
         return _unknown("no cells are kept for it yet")
     return _unknown("not every job that it waits for says when it ends")

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from hived.values.errors import UserError
-from hived_extender.api.queues import QueueArgs
+from hived_extender.api.queues import QueueArgs, QueuedJob
 from hived_extender.api.waiting import Certificate, When, Why
 from hived_extender.insight.judge import HELD
+from hived_extender.insight.queued import certificate_of
+from hived_extender.queues.answering import Question
+from hived_extender.queues.reasons import MakingRoom, NotItsTurn
 from tests.expecting import expect_soon
 from tests.extender.queues.embedded_jobs import GPU, JOBS, PODS, TREES, Jobs, jobs_on
 from tests.extender.queues.test_limits import config, of
@@ -43,6 +46,28 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
                 found.expect(lambda name=name: found.runs(name))
         found.expect(lambda: found.reason("third").startswith("Insufficient quota"))
         yield found
+
+
+def test_cells_are_not_said_to_be_reclaimed_for_a_job_whose_turn_has_not_come() -> None:
+    """The core would give it cells that others have borrowed; its own schedule plays jobs that have ended there."""
+    job = QueuedJob(
+        name="Job/default/x",
+        namespace="default",
+        queue="a",
+        vc="a",
+        user="",
+        priority=0,
+        position=1,
+        state="Waiting",
+        since=0.0,
+        reason="is first",
+        gpus=8,
+    )
+    live = Certificate(sentence="its cells are being reclaimed from y", cause="lent", vc="a", asks="1 node")
+    found = certificate_of(Question(job, NotItsTurn(0, played_first="z"), None, None), live)
+    assert (found.sentence, found.cause) == ("is first", "order")
+    entitled = certificate_of(Question(job, MakingRoom(("y",)), None, None), live)
+    assert (entitled.sentence, entitled.cause) == (live.sentence, "lent")
 
 
 def why(jobs: Jobs) -> Why:

@@ -149,6 +149,37 @@ def test_a_first_job_is_told_which_borrower_that_has_ended_its_virtual_cluster_s
     assert desk.turn() == ["stays"]
 
 
+def debtor(*, is_over: bool = True) -> Desk:
+    """Two jobs ran in A; the one that borrowed is played until 300, or is yet to be, as another one runs on."""
+    desk = Desk(borrows=True)
+    desk.come(unit("runs"), unit("ahead", at=1))
+    desk.end("ahead", 100.0)
+    if is_over:
+        desk.end("runs", 200.0)
+    return desk
+
+
+def test_an_opportunistic_job_leaves_at_once_although_the_own_schedule_plays_one_that_has_ended() -> None:
+    desk = debtor()
+    assert desk.come(unit("low", pods=4, priority=-1, at=200)) == ["low"]
+    assert desk.come(unit("own", at=201)) == []
+    assert desk.leaving == ["low"]
+    assert told(desk.queues.why("own"), str).sentence == "starts on borrowed cells when low has left"
+    assert desk.leave() == ["own"]
+
+
+def test_jobs_that_borrowed_and_have_ended_are_named_where_others_run_too_or_where_they_come_first() -> None:
+    desk = debtor(is_over=False)
+    desk.come(unit("stays", at=2, is_preemptible=False))
+    said = "is first; ahead, which borrowed cells and has ended, has yet to count against its virtual cluster"
+    assert told(desk.queues.why("stays"), str).sentence == said
+    both = NotItsTurn(0, is_first=True, played=("ahead", 300.0), others_run=True)
+    said = (
+        "is first, and some cells of its virtual cluster are in use; ahead, which borrowed cells and has ended, counts "
+    )
+    assert told(both, str).sentence.startswith(said)
+
+
 def test_a_small_job_goes_past_if_by_its_limit_it_ends_before_the_reserved_start() -> None:
     desk = Desk()
     desk.come(unit("half", gpus=2, limit_s=100.0))
@@ -746,7 +777,7 @@ def test_use_of_a_quota_is_told_without_the_jobs_that_others_leave_for() -> None
     for at, (key, leaf, gpus) in enumerate([("a", "A", 4), ("a2", "A", 4), ("claims", "B", 4), ("waits", "B", 1)]):
         desk.come(replace(unit(key, gpus=gpus, at=at), queue=f"root/{leaf}", request={"gpu": float(gpus)}))
     assert desk.leaving == ["a"]
-    assert "request 4, max 10, used 8," in told(desk.queues.why("claims"), str).sentence
+    assert told(desk.queues.why("claims"), str).sentence == "starts on borrowed cells when a has left"
     assert told(desk.queues.why("waits"), str).sentence.endswith(f" idle cells, but cannot now: {QUOTA_KEPT}")
 
 

@@ -1,4 +1,4 @@
-"""The order in which borrowers leave (rules 31.4 to 31.6)."""
+"""The order in which borrowers leave (rules 31.4 to 31.6, 31.12)."""
 
 from functools import partial
 from random import Random
@@ -74,6 +74,14 @@ def test_the_example_of_the_rules_on_borrowing() -> None:
     shares.give(lent[0])
     shares.take(winner)
     assert taken_by(unit("b3", "B", gpus=2), borrowers[1:], shares, Exchanges(), 9.0) == []
+
+
+def test_of_its_own_queue_a_borrower_takes_the_cells_of_lower_priorities_lowest_and_newest_first() -> None:
+    running = [unit("a1", priority=3), unit("a2", priority=-1), unit("a3"), unit("a4"), unit("due", priority=-1)]
+    borrowers = [Borrower(each, float(at), each.key == "due") for at, each in enumerate(running)]
+    winner, shares = unit("a5", priority=3), shares_of(running)
+    assert keys(taken_by(winner, borrowers, shares, Exchanges(), 9.0)) == ["a2", "a4", "a3"]
+    assert taken_by(unit("a6", priority=-1), borrowers, shares, Exchanges(), 9.0) == []
 
 
 def test_a_borrower_never_evicts_one_that_has_evicted_it() -> None:
