@@ -211,12 +211,14 @@ class Row(msgspec.Struct):
     def lost(self, found: Eviction, since_s: float | None = None) -> None:
         """It lost cells; together with others of it that were there before `since_s` and left a moment ago.
 
-        Where a queue has suspended the whole job, its pods may take as long as their grace to end.
+        Where a queue has suspended the whole job, its pods may take as long as their grace to end. A job that it
+        suspends again has had cells again.
         """
         last = self.evictions[-1] if self.evictions else None
         is_leaving = last is not None and last.is_whole and since_s is not None
         is_together = last is not None and (is_leaving or abs(found.at_s - last.at_s) <= TOGETHER_S)
-        if last is not None and is_together and (since_s is None or not _is_after(since_s, last.at_s)):
+        is_again = last is not None and last.is_whole and found.is_whole
+        if last is not None and is_together and not is_again and (since_s is None or not _is_after(since_s, last.at_s)):
             last.why, last.is_whole = last.why or found.why, last.is_whole or found.is_whole
             if found.by and not last.by:
                 last.by, last.namespace, last.priority = found.by, found.namespace, found.priority
@@ -524,10 +526,11 @@ class EndedJobs:
             if one.number <= self._losses_learned:
                 continue
             self._losses_learned = one.number
-            row = self._open.get(str(one.job))
-            if row is not None:
-                row.lost(Eviction(one.at_s, one.by, one.namespace, one.priority, one.why, is_whole=True))
-                self._note(row)
+            if one.job.kind == gangs.KIND:
+                continue  # its pods say it: hived ends them itself
+            row = self._row_of(str(one.job), partial(_begun_before, loss=one), one.at_s)
+            row.lost(Eviction(one.at_s, one.by, one.namespace, one.priority, one.why, is_whole=True))
+            self._note(row)
 
     def _note_living(self, snapshot: Snapshot, job: JobParts, spans: list[tuple[float, float, int]]) -> None:
         """A job that waits or runs: one with cells has a row."""
@@ -784,6 +787,11 @@ def _asks(snapshot: Snapshot, job: JobParts, found: Job, whole: Job) -> str:
 def _begun_by(number: int, seen: SeenJob) -> Row:
     job = without_pods(replace(seen, job=replace(seen.job, state=JobState.HELD))).job
     return Row(number, job.name, job.namespace, job.user, job.vc, job.priority, asks=job.asks)
+
+
+def _begun_before(number: int, loss: JobLoss) -> Row:
+    """A job that had cells and lost them, all since the last look."""
+    return Row(number, str(loss.job), loss.job.namespace, owner=loss.job.job_name, api_version=loss.job.api_version)
 
 
 def _live(snapshot: Snapshot, facts: Collection[tuple[str, RunningFacts]]) -> Iterator[tuple[str, Live]]:

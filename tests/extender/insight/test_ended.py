@@ -371,10 +371,20 @@ def by_pod(at_s: float, by: str = "Job/ns/w") -> Eviction:
         ([(by_pod(1010.0), 10.0), (by_queue(1000.0), None), (by_pod(2800.0), 20.0)], 1),
         ([(by_queue(1000.0), None), (by_pod(2800.0), 1200.0)], 2),
         ([(by_queue(1000.0), None), (by_queue(2800.0), None)], 2),
+        ([(by_queue(1000.0), None), (by_pod(1001.0), 10.0), (by_queue(1100.0), None), (by_pod(1101.0), 1050.0)], 2),
         ([(by_pod(1000.0), 10.0), (by_pod(2800.0), 10.0)], 2),
         ([(by_pod(1000.0), 10.0), (by_pod(1500.0), 10.0)], 1),
     ],
-    ids=["30 min of grace", "two pods", "a pod first", "its next run", "twice", "pods apart", "pods together"],
+    ids=[
+        "30 min of grace",
+        "two pods",
+        "a pod first",
+        "its next run",
+        "twice",
+        "twice soon",
+        "pods apart",
+        "pods together",
+    ],
 )
 def test_a_job_that_its_queue_suspends_lost_its_cells_once_however_long_its_pods_take(
     losses: list[tuple[Eviction, float | None]], count: int

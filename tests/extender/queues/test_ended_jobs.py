@@ -56,6 +56,31 @@ def test_a_job_that_was_reclaimed_says_by_whom_after_it_has_completed(tmp_path: 
         assert "for Job/default/owner (priority 30): lent cells were reclaimed" in say(jobs, "why", victim)
 
 
+def test_a_borrower_preempted_before_anyone_asked_says_by_whom_when_it_runs_and_when_it_has_ended(
+    tmp_path: Path,
+) -> None:
+    with jobs_on(tmp_path) as jobs:
+        jobs.create("own")
+        jobs.expect(lambda: jobs.runs("own"))
+        jobs.create("lent")
+        jobs.expect(lambda: jobs.runs("lent"))
+        jobs.create("owner", "b", priority="30")
+        jobs.expect(lambda: jobs.runs("owner"), lambda: jobs.waits("lent"))
+        jobs.delete("own")
+        jobs.expect(lambda: jobs.runs("lent"))
+        why = jobs.inspector.why("Job/default/lent")
+        assert why is not None
+        assert why.job.preempted is not None
+        assert (why.job.state, why.job.preempted.by) == ("Running", "Job/default/owner")
+        (pod,) = [pod for pod in jobs.kube.get(PODS)["items"] if pod["metadata"]["name"].startswith("lent-")]
+        jobs.kube.patch(f"{PODS}/{pod['metadata']['name']}/status", {"status": {"phase": "Succeeded"}})
+        jobs.expect(lambda: state(jobs, "lent") == "Completed")
+        found = ended(jobs)["lent"]
+        assert (found.vc, found.priority, found.queue, found.asks) == ("a", 10, "a", "1 node of 8 GPUs")
+        for words in (("why", "lent"), ("get", "jobs", "--ended", "-o", "wide")):
+            assert say(jobs, *words).count("owner (priority 30): lent cells were reclaimed") == 1
+
+
 def test_a_job_says_its_exit_code_its_deadline_and_that_it_never_ran(tmp_path: Path) -> None:
     with jobs_on(tmp_path, CONFIG.replace("queues: {enabled: true}", "").replace("queue: {borrow: true}", "")) as jobs:
         notes = {EXIT_CODE: "137", EXIT_REASON: "OOMKilled"}
