@@ -153,6 +153,12 @@ class CellTypes:
         """The names of all types that the file defines, sound or not."""
         return self.specs.keys() | self.broken
 
+    @property
+    def unsound(self) -> set[str]:
+        """The top cell types in use below which all types are sound, and that are no chain all the same."""
+        ends = {top: chain_below(self.specs, top)[0].types[-1] for top, chain in self._chains.items() if chain is None}
+        return {top for top, end in ends.items() if end not in self.broken}
+
     def _read(self, name: str, key: yaml.Node, node: yaml.Node) -> None:
         reader = self._reader
         self._keys[name] = key
@@ -219,7 +225,8 @@ class CellTypes:
             self._reader.note(node, found, "a cell type at node level or above")
         else:
             hint = closest(types[-1], self.specs.keys() - set(types))
-            self._reader.note(node, f"chain {top} without a node level", f"isNodeLevel: true once in {path}", hint)
+            at = self._children[types[-2]] if hint else node
+            self._reader.note(at, f"chain {top} without a node level", f"isNodeLevel: true once in {path}", hint)
 
     def _node_type_above(self, below: str) -> str:
         """A node-level type that has `below` somewhere under it, or ""."""

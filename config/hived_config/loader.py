@@ -172,8 +172,12 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
     skus = read_sku_types(reader, skus_node, types)
     physical = PhysicalCells(reader, types, cells_node, skus)
     types.warn_of_misspelt()
-    if types.broken:
-        reader.left_out = f"what is below cells of type {', '.join(sorted(types.broken))}, and promises of it"
+    unread = ", ".join(sorted(types.broken | types.unsound))
+    is_uncounted = bool(physical.cells) and not physical.is_counted
+    reader.left_out = "; ".join(
+        [f"what is below cells of type {unread}, and promises of it"] * bool(unread)
+        + ["whether there are enough cells for all promises"] * is_uncounted
+    )
     access = given.value("access")
     decides_by = given.value("rules", Rules.HIVED)
     virtual = VirtualClusters(reader, physical, virtual_node, access, decides_by)

@@ -156,6 +156,7 @@ class PhysicalCells:
     top_counts : by chain, the number of top-level entries
     pins : the pinned cells in sound chains, by id
     is_complete : whether there is at least one top-level entry, and each has a sound chain
+    is_counted : whether there is at least one, and each is of a type that is defined, so sound chains are counted
     unread : by top cell type with a mistake, the addresses and places of its entries
     """
 
@@ -174,7 +175,7 @@ class PhysicalCells:
         self._named_chains: set[str] = set()
         self.unread: dict[str, list[tuple[str, yaml.Node]]] = {}
         items = TOP_CELLS.items(reader, node)
-        self.is_complete = bool(items)
+        self.is_complete = self.is_counted = bool(items)
         if isinstance(node, yaml.SequenceNode) and not items:
             reader.note(node, "an empty list", "at least one physical cell")
         self.cells = tuple(self._read_top(item, index) for index, item in enumerate(items))
@@ -207,6 +208,7 @@ class PhysicalCells:
         self._named_chains.add(top)
         if chain is None:
             self.is_complete = False
+            self.is_counted = self.is_counted and top in types.names
             self._read_shape(fields)
             if top in types.broken:
                 self.unread.setdefault(top, []).append((reader.text(fields.get("cellAddress"), ""), node))

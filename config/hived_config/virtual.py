@@ -1,6 +1,7 @@
 """Reads `virtualClusters` into `VirtualClusterSpec`s, and checks that the promised cells exist (rules 1.8 to 1.11)."""
 
 from enum import Enum
+from math import prod
 from typing import Any
 
 import msgspec
@@ -155,7 +156,7 @@ class VirtualClusters:
         refuse_large_claims(reader, [(each.vc, each.count, each.chain, each.depth, each.node) for each in self._claims])
         for name, claims in self._unread.items():
             self._note_too_few(f"{name} cells of chain {name}", claims, len(physical.unread[name]), "")
-        if physical.is_complete:
+        if physical.is_counted:
             for chain in physical.chains.values():
                 self._refuse_shortage(chain)
 
@@ -261,32 +262,30 @@ class VirtualClusters:
                     self._reader.note(pin.node, found, "pinned cells apart from each other")
 
     def _refuse_shortage(self, chain: Chain) -> None:
-        """Walk the chain from the top: cells that a level does not need are split into the next one (rule 1.11).
+        """Note at the lowest level that lacks cells how many are promised there and above (rule 1.11).
 
         A cell with a pinned cell somewhere below it is never available whole, which the reference does not see: it
         accepts the file and breaks VC safety at once.
         """
         pins = [pin.position for pin in self._used_pins.values() if pin.chain is chain]
-        above = [{pin[: depth + 1] for pin in pins if len(pin) > depth + 1} for depth in range(len(chain.types))]
-        available = self._physical.top_counts[chain.name]
-        for depth in range(len(chain.types)):
-            claims = [claim for claim in self._claims if claim.chain is chain and claim.depth == depth]
-            needed = sum(claim.count for claim in claims)
-            whole = available - len(above[depth])
+        own = [claim for claim in self._claims if claim.chain is chain]
+        for depth in sorted({claim.depth for claim in own}, reverse=True):
+            split = len({pin[: depth + 1] for pin in pins if len(pin) > depth + 1})
+            whole = self._physical.top_counts[chain.name] * prod(chain.fan_out[:depth]) - split
+            claims = [
+                (claim.vc, claim.count * prod(chain.fan_out[claim.depth : depth]), claim.node)
+                for claim in own
+                if claim.depth <= depth
+            ]
+            needed = sum(count for _, count, _ in claims)
             if needed > whole:
-                self._note_shortage(chain, depth, claims, whole, len(above[depth]))
-            available = max(available - needed, len(above[depth])) * chain.fan_out[depth]
-
-    def _note_shortage(self, chain: Chain, depth: int, claims: list[_Claim], available: int, split: int) -> None:
-        """Note, at the first claim that does not fit, how many cells of its level are needed and available."""
-        meant, below = "", depth + 1
-        needed = sum(claim.count for claim in claims)
-        if below <= chain.node_depth and needed <= available * chain.fan_out[depth]:
-            meant = f"cells of {'.'.join(chain.types[: below + 1])}"
-        apart = f" besides {split} with pinned cells inside" if split else ""
-        entries = [(claim.vc, claim.count, claim.node) for claim in claims]
-        cells = f"{chain.types[depth]} cells of chain {chain.name}"
-        self._note_too_few(cells, entries, available, apart, meant)
+                meant, below = "", depth + 1
+                is_of_one_level = all(claim.depth >= depth for claim in own)
+                if is_of_one_level and below <= chain.node_depth and needed <= whole * chain.fan_out[depth]:
+                    meant = f"cells of {'.'.join(chain.types[: below + 1])}"
+                apart = f" besides {split} with pinned cells inside" if split else ""
+                self._note_too_few(f"{chain.types[depth]} cells of chain {chain.name}", claims, whole, apart, meant)
+                return
 
     def _note_too_few(
         self, cells: str, claims: list[tuple[str, int, yaml.Node]], available: int, apart: str, meant: str = ""

@@ -85,7 +85,7 @@ def test_a_chain_without_a_node_level_is_a_mistake() -> None:
 def test_a_misspelt_child_that_cuts_a_chain_off_its_nodes_is_suggested() -> None:
     listed = mistakes_of(changed(RACK, "RACK: {childCellType: NODES, childCellNumber: 2}"))
     assert listed[0] == (
-        f"f:7: {CELLS}[0].cellType: found chain RACK without a node level, "
+        "f:5: physicalCluster.cellTypes.RACK.childCellType: found chain RACK without a node level, "
         "expected isNodeLevel: true once in RACK > NODES (did you mean NODE?)"
     )
 

@@ -10,7 +10,6 @@ from tests.config.sound_file import SOUND, changed, cluster_of, mistakes_of
 A_CELL = "{cellType: RACK.NODE, cellNumber: 1}"
 B_CELL = "{cellType: NODE.PAIR, cellNumber: 2}"
 PIN = "    - pinnedCellId: pin\n"
-A_PLACE = "f:16: virtualClusters.a.virtualCells[0]"
 B_PLACE = "f:19: virtualClusters.b.virtualCells[0]"
 NAMESPACE = "the name of a namespace: at most 63 of a-z, 0-9 and '-'"
 B_PIN = "virtualClusters.b.pinnedCells[0]"
@@ -166,14 +165,14 @@ def test_a_pinned_cell_that_nobody_uses_is_an_ordinary_cell() -> None:
         (
             A_CELL,
             A_CELL + "\n    - {cellType: RACK.NODE.PAIR.GPU, cellNumber: 1}",
-            "f:17: virtualClusters.a.virtualCells[1].cellType: "
-            "found 1 GPU cells of chain RACK promised (a 1), expected at most the 0 that there are",
+            f"f:22: {B_PIN}.pinnedCellId: found 9 GPU cells of chain RACK promised (a 5, b 4), "
+            "expected at most the 8 that there are",
         ),
         (
             A_CELL,
             "{cellType: RACK, cellNumber: 1}",
-            f"{A_PLACE}.cellType: found 1 RACK cells of chain RACK promised (a 1), "
-            "expected at most the 0 that there are besides 1 with pinned cells inside",
+            f"f:21: {B_PIN}.pinnedCellId: found 3 NODE cells of chain RACK promised (a 2, b 1), "
+            "expected at most the 2 that there are",
         ),
     ],
 )
@@ -209,6 +208,48 @@ def test_a_mistake_in_a_type_hides_none_that_does_not_depend_on_it() -> None:
     assert caught.value.left_out == "what is below cells of type A100-NODE, and promises of it"
 
 
+RACKS = """physicalCluster:
+  cellTypes:
+    A-NODE: {childCellType: A, childCellNumber: 8, isNodeLevel: true}
+    A-RACK: {childCellType: A-NODE, childCellNumber: 2}
+    H-NODE: {childCellType: H, childCellNumber: 8, isNodeLevel: true}
+    H-RACK: {childCellType: H-NODE, childCellNumber: 2}
+  physicalCells:
+  - {cellType: A-RACK, cellChildren: [{cellAddress: a1}, {cellAddress: a2}]}
+  - {cellType: A-RACK, cellChildren: [{cellAddress: b1}, {cellAddress: b2}]}
+  - {cellType: H-RACK, cellChildren: [{cellAddress: c1}, {cellAddress: c2}]}
+virtualClusters:
+  research: {virtualCells: [{cellType: A-RACK, cellNumber: 2}]}
+  product: {virtualCells: [{cellType: A-RACK.A-NODE, cellNumber: 1}, {cellType: H-RACK, cellNumber: 1}]}
+"""
+
+
+def test_all_promises_of_a_chain_are_one_mistake_that_blames_nobody_for_the_cells_of_others() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text(RACKS.replace("cellNumber: 2}", "cellNumber: 9}"), "f")
+    assert [str(one).partition(": found ")[2] for one in caught.value.mistakes] == [
+        "19 A-NODE cells of chain A-RACK promised (research 18, product 1), expected at most the 4 that there are"
+    ]
+
+
+def test_promises_of_a_sound_chain_are_checked_though_another_chain_is_not() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text(RACKS.replace("childCellType: H-NODE", "childCellType: H-NOD"), "f")
+    assert [str(one).partition(", expected")[0] for one in caught.value.mistakes] == [
+        "f:6: physicalCluster.cellTypes.H-RACK.childCellType: found chain H-RACK without a node level",
+        "f:13: virtualClusters.product.virtualCells[0].cellType: found 5 A-NODE cells of chain A-RACK promised "
+        "(research 4, product 1)",
+    ]
+    assert caught.value.left_out == "what is below cells of type H-RACK, and promises of it"
+
+
+def test_promises_that_wait_for_the_type_of_a_cell_are_said_to_be_unchecked() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text(RACKS.replace("- {cellType: A-RACK", "- {cellType: A-RAK", 1), "f")
+    assert [one.found for one in caught.value.mistakes] == ["unknown cell type 'A-RAK'"]
+    assert caught.value.left_out == "whether there are enough cells for all promises"
+
+
 def test_a_leaf_cell_type_that_is_almost_a_defined_type_is_a_warning() -> None:
     types = "    RACK: {childCellType: A100-NOD, childCellNumber: 2}\n    A100-NODE: {childCellType: A100,"
     text = MANY.replace("    A100-NODE: {childCellType: A100,", types, 1).replace("-4", "4").replace("Node_2", "node-2")
@@ -218,14 +259,12 @@ def test_a_leaf_cell_type_that_is_almost_a_defined_type_is_a_warning() -> None:
     assert "(did you mean A100-NODE?)" in str(warning)
 
 
-def test_every_level_that_is_short_is_reported() -> None:
+def test_every_chain_that_is_short_is_one_mistake() -> None:
     cells = "\n    - ".join(f"{{cellType: {path}, cellNumber: 2}}" for path in ("RACK", "RACK.NODE", "NODE"))
     text = changed(A_CELL, cells).replace(PIN, "").replace("    pinnedCells:\n", "")
     assert [mistake.split(" promised")[0].split("found ")[1] for mistake in mistakes_of(text)] == [
-        "2 RACK cells of chain RACK",
-        "2 NODE cells of chain RACK",
-        "2 NODE cells of chain NODE",
-        "2 PAIR cells of chain NODE",
+        "6 NODE cells of chain RACK",
+        "6 PAIR cells of chain NODE",
     ]
 
 
