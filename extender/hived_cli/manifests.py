@@ -81,20 +81,22 @@ def command(
 
     The same as `kubectl kustomize config/deploy` with your values and a kube-scheduler for each virtual cluster; needs
     neither a checkout nor kubectl. The configuration is checked first. It is what the cluster starts with; applied
-    again, a changed one is tried like any other edit, without a restart. To upgrade, take the one in force or
-    --without-config.
+    again, a changed one is tried like any other edit, without a restart. To upgrade, take the one in force. It is read
+    with --without-config too, as schedulers and rights follow from it.
 
     \b
     Examples:
       hived manifests --config hivedscheduler.yaml | kubectl apply --server-side -f -
       hived manifests --overlay single --image registry.example/hived:0.1.0
       hived manifests --overlay tls --service-monitor
-      hived manifests --without-config --image registry.example/hived:0.2.0
+      hived manifests --config hivedscheduler.yaml --without-config --image registry.example/hived:0.2.0
       hived manifests --webhook certificates/ca.crt
       hived manifests --kueue
       hived manifests --one-scheduler --kube-scheduler-image registry.k8s.io/kube-scheduler:v1.33.13
     """
     path = config or config_path(os.environ)
+    if without_config and not path.exists():
+        raise UserError(f"{click.format_filename(path)}: found no file; {NEEDS_CONFIG}")
     # Settings that the file leaves open come from the pod's environment, not from this one.
     configuration = load(path, environ={"KUBECONFIG": os.devnull})
     _warn(configuration, path, scheduler_names, has_webhook=webhook is not None)
@@ -117,6 +119,13 @@ def command(
     objects = as_yaml([*installation.objects(), *kinds])
     click.echo(LEFT_OVER.format(namespace=namespace, selector=installation.left_over()))
     click.echo(objects)
+
+
+NEEDS_CONFIG = (
+    "--without-config leaves only the ConfigMap out: schedulers and rights follow from the configuration in force, "
+    "which hived config pull prints; name its file with --config"
+)
+"""Where there is no configuration to read."""
 
 
 def _check_settings(configuration: Configuration, path: Path) -> None:
@@ -149,7 +158,7 @@ def _authority(file: Path) -> str:
     """The text of a CA's certificate. Raises UserError if it is none."""
     try:
         text = file.read_text(encoding="ascii")
-        ssl.create_default_context(cadata=text)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)  # which refuses an empty text
     except (OSError, ValueError) as error:
         found = error.strerror if isinstance(error, OSError) else str(error)
         raise UserError(

@@ -377,9 +377,15 @@ def test_the_webhook_trusts_the_ca_and_sees_pods_of_the_names_that_are_served(tm
     assert names == ["hived", "hived-ml_ops", "hived-two", "hivedscheduler-ds-ml_ops", "hivedscheduler-ds-two"]
 
 
+def test_a_missing_configuration_is_asked_for_though_its_map_is_left_out(tmp_path: Path) -> None:
+    message = refusal(str(tmp_path / "none.yaml"), "--without-config")
+    assert "none.yaml: found no file; --without-config leaves only the ConfigMap out" in message
+
+
 def test_a_ca_that_is_none_is_refused(tmp_path: Path) -> None:
     config = write(tmp_path)
-    for file in (config, str(tmp_path / "nothing"), str(tmp_path)):
+    (tmp_path / "empty.crt").touch()
+    for file in (config, str(tmp_path / "nothing"), str(tmp_path), str(tmp_path / "empty.crt")):
         assert f"--webhook {file}: expected the PEM certificate" in refusal(config, "--webhook", file)
 
 
