@@ -207,6 +207,7 @@ class Extender:
             ),
             replica="" if lease is None else lease.identity,
             config_version=lambda: self.configurations.in_force.version,
+            rules=lambda: self.configurations.rules,
             kubernetes=lambda: str(kube.get(VERSION).get("gitVersion", "")),
             are_followed=lambda: self._leadership.is_following,
         )

@@ -11,6 +11,7 @@ import msgspec
 
 from hived import __version__
 from hived.values.errors import HivedError
+from hived.values.specs import Rules
 from hived_config.settings import value_of
 from hived_config.words import counted
 from hived_extender.api.status import (
@@ -72,12 +73,13 @@ class Overview:
         files: Files,
         replica: str,
         config_version: Callable[[], int],
+        rules: Callable[[], Rules],
         kubernetes: Callable[[], str],
         are_followed: Callable[[], bool],
     ) -> None:
         """`kubernetes` asks for the version of the API server; `are_followed`: do watches of nodes and pods work?"""
         self._service, self._answering, self._queues, self._store = service, answering, queues, store
-        self._files, self._replica, self._config_version = files, replica, config_version
+        self._files, self._replica, self._config_version, self._rules = files, replica, config_version, rules
         self._ask_kubernetes, self._are_followed = kubernetes, are_followed
         self._started_s = service.runner.wall_s
         self._lock = threading.Lock()
@@ -94,6 +96,8 @@ class Overview:
             started=rfc3339(self._started_s),
             version=__version__,
             config_version=self._config_version(),
+            rules=value_of(self._rules()),
+            queues=QueueTotals(is_enabled=self._queues.is_enabled),
             kubernetes=self._version_of_kubernetes(),
             kernels=service.kernels(),
             certificates=[_certificate(use, file) for use, file in self._files.certificates],
@@ -131,7 +135,6 @@ class Overview:
         return msgspec.structs.replace(
             known,
             leads_since=rfc3339(began.at_s),
-            rules=value_of(self._service.reader.rules()),
             nodes=nodes,
             bad_nodes=bad,
             recovered=Recovered(

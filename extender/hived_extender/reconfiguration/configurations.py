@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from hived.cells.state import State
 from hived.values.errors import HivedError, UserError
+from hived.values.specs import Rules
 from hived_config.document import ConfigError
 from hived_config.loader import Configuration, load_text
 from hived_config.words import counted
@@ -365,6 +366,11 @@ class Configurations:
     def in_force(self) -> Version:
         """The version in force."""
         return self._in_force.version
+
+    @property
+    def rules(self) -> Rules:
+        """The rules of decisions of the version in force, also of a replica that does not lead."""
+        return self._in_force.configuration.cluster.rules
 
     def start(self) -> None:
         """Follow the store."""

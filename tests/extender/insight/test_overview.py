@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from hived.values.specs import Rules
 from hived_extender.insight import overview
 from hived_extender.insight.overview import Files, Overview
 from hived_extender.kube.client import KubeError
@@ -19,7 +20,10 @@ def overview_of(kubernetes: Callable[[], str]) -> Overview:
     """Of a replica that does not lead, and whose API server says its version so."""
     service = SimpleNamespace(runner=SimpleNamespace(wall_s=0.0), fault="", standing="", is_ready=False, kernels=str)
     more: dict[str, Any] = {"replica": "", "config_version": lambda: 1, "are_followed": lambda: True}
-    return Overview(cast(Any, service), Mock(), Mock(), Mock(where=""), files=Files(), kubernetes=kubernetes, **more)
+    more["rules"] = lambda: Rules.BETTER
+    return Overview(
+        cast(Any, service), Mock(), Mock(is_enabled=True), Mock(where=""), files=Files(), kubernetes=kubernetes, **more
+    )
 
 
 class Slow:
@@ -37,6 +41,11 @@ class Slow:
 
 def test_the_version_is_in_the_first_answer() -> None:
     assert overview_of(lambda: "v1.32.1").look().kubernetes == "v1.32.1"
+
+
+def test_a_replica_that_does_not_lead_says_the_rules_and_queues_of_its_configuration() -> None:
+    found = overview_of(lambda: "v1.32.1").look()
+    assert (found.rules, found.queues.is_enabled) == (2, True)
 
 
 def test_no_answer_waits_for_a_slow_api_server(monkeypatch: pytest.MonkeyPatch) -> None:
