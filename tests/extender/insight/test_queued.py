@@ -13,7 +13,7 @@ from hived_extender.api.waiting import Certificate, When, Why
 from hived_extender.insight.judge import HELD
 from hived_extender.insight.queued import certificate_of
 from hived_extender.queues.answering import Question
-from hived_extender.queues.reasons import MakingRoom, NotItsTurn
+from hived_extender.queues.reasons import MakingRoom, NotItsTurn, OverQuota
 from tests.expecting import expect_soon
 from tests.extender.queues.embedded_jobs import GPU, JOBS, PODS, TREES, Jobs, jobs_on
 from tests.extender.queues.test_limits import config, of
@@ -257,3 +257,26 @@ def test_the_cause_is_the_quota_for_the_first_that_waits_for_it_and_for_those_be
             assert why.certificate is not None
             assert (why.certificate.cause, why.certificate.holders) == ("quota", [])
             assert [one.change for one in why.certificate.unblock][:1] == ["ends=Job/default/c1"] * (name == "c2")
+
+
+def test_the_counts_are_those_of_the_cells_that_the_cause_is_about() -> None:
+    job = QueuedJob(
+        name="Job/ns/j",
+        namespace="ns",
+        queue="root/b",
+        vc="b",
+        user="",
+        priority=0,
+        position=1,
+        state="Waiting",
+        since=0.0,
+        reason="Insufficient quota",
+        gpus=8,
+        cause="quota",
+    )
+    question = Question(job, OverQuota("Insufficient quota"), None, None, may_borrow=True)
+    own = Certificate(sentence="", cause="order", vc="b", level="NODE", total=3, free=3)
+    lent = Certificate(sentence="", cause="in-use", vc="b", level="NODE", is_opportunistic=True, total=5, in_use=5)
+    found = certificate_of(question, own, lent)
+    assert (found.cause, found.also, found.is_opportunistic) == ("quota", ["in-use"], False)
+    assert (found.total, found.free, found.in_use) == (5, 0, 5)
