@@ -39,6 +39,7 @@ from hived_jobs.controller import JobController
 from hived_jobs.creation import (
     Created,
     apart_from_others,
+    check_objects,
     create_jobs,
     find_object,
     refuse_equal_names,
@@ -50,7 +51,7 @@ from hived_jobs.creation import (
 )
 from hived_jobs.documents import Document
 from hived_jobs.kinds import plan_documents, read_jobs
-from hived_jobs.objects import bound_in_queue, ends, reading, wait_ended
+from hived_jobs.objects import bound_in_queue, ends, near_devices, reading, wait_ended
 from hived_jobs.options import (
     Options,
     find_awaited,
@@ -388,7 +389,7 @@ def command(
         submission = _submission(found, **wanted)
         served = None if kube is None else Served(kube)
         notes = _write_options(documents, options, kube, served, submission.namespace)
-        jobs, warnings = _planned(documents, submission, served)
+        jobs, warnings = _planned(documents, submission, served, found)
     except TooLargeError as error:
         if not dry_run:
             raise
@@ -399,6 +400,7 @@ def command(
     if kube is None or dry_run:
         if kube is not None and output == "text":
             jobs = _with_free_names(kube, found, submission, jobs)
+            check_objects(kube, submission.namespace, jobs)
         _tell_first(notes if output == "text" else (), warnings)
         raise SystemExit(_foretell(inspector, found, submission, jobs, output))
     jobs = [apart_from_others(kube, job) for job in jobs]
@@ -571,12 +573,13 @@ def _submission(
 
 
 def _planned(
-    documents: Sequence[Document], submission: Submission, served: Served | None
+    documents: Sequence[Document], submission: Submission, served: Served | None, found: Configuration | None
 ) -> tuple[list[PlannedJob], list[str]]:
     """The jobs of all documents, and warnings about them. Raises UserError for one that no API server takes."""
     jobs, warnings = plan_documents(documents, submission, served)
     for job in jobs:
-        refuse_resources(job.pods)
+        refuse_resources(job)
+        warnings += [f"{job.name or job.pods[0].name}: {said}" for said in near_devices(job, found)] if found else ()
     return jobs, warnings
 
 

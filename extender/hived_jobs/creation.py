@@ -22,24 +22,39 @@ from hived_extender.jobs.kinds.table import KINDS, find_kind, has_switch, read
 from hived_extender.jobs.outcomes import DONE
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
-from hived_extender.kube_rules.resource_rules import pod_faults
+from hived_extender.kube_rules.resource_rules import Fault, pod_faults
 from hived_jobs.kinds import as_stored, has_all
+from hived_jobs.objects import template_places, value_at
 from hived_jobs.policies import Phase, TaskPod
 from hived_jobs.records import JobPod, JobState, Record, create_record, exists, find_record, read_pod, record_of
 from hived_jobs.served import Served
 from hived_jobs.submission import JOB, USER_NAME, Manifest, PlannedJob, PlannedPod, Submission, priority_classes
 
 
-def refuse_resources(pods: Iterable[PlannedPod]) -> None:
-    """Raise UserError for the first pod whose resources no API server takes.
+def refuse_resources(job: PlannedJob) -> None:
+    """Raise UserError, with file and line, for the first pod whose resources no API server takes.
 
     A pod that cannot be read is for the API server to refuse.
     """
-    for pod in pods:
-        read = _read(pod.manifest)
-        if read is not None and (faults := list(dict.fromkeys(pod_faults(read)))):
+    for pod in job.pods:
+        if faults := _faults(pod.manifest):
             told = "; ".join(f"{fault.field}: {fault.message}" for fault in faults)
-            raise UserError(f"pod {pod.name} is invalid: {told}", 422)
+            raise UserError(f"{_place_of(job, faults[0])}pod {pod.name} is invalid: {told}", 422)
+
+
+def _faults(manifest: Manifest) -> list[Fault]:
+    read = _read(manifest)
+    return [] if read is None else list(dict.fromkeys(pod_faults(read)))
+
+
+def _place_of(job: PlannedJob, fault: Fault) -> str:
+    """The "FILE:LINE: " of a fault in the first pod template that has it, "" if the file has none."""
+    written = None if job.source is None else job.source.value()
+    for place in template_places(written):
+        if fault in _faults({"metadata": {}, "spec": value_at(written, place)["spec"]}):
+            path = "".join(f"[{step}]" if isinstance(step, int) else f"{step}." for step in place)
+            return job.source.place_of(path.replace(".[", "[").replace("][", "].[") + fault.field)
+    return ""
 
 
 def _read(manifest: Manifest) -> Pod | None:
@@ -101,6 +116,9 @@ LEAVING_S = 60.0
 
 CHECK_S = 0.1
 
+_NO_CLASS = "no PriorityClass with name"
+"""In the refusal of a pod by an API server's admission."""
+
 _IRREGULAR_PLURALS = {
     "Endpoints": "endpoints", "Ingress": "ingresses", "NetworkPolicy": "networkpolicies",
     "PriorityClass": "priorityclasses",
@@ -147,6 +165,14 @@ def create_jobs(kube: KubeClient, submission: Submission, jobs: Sequence[Planned
             if record.state.phase is Phase.CREATING:
                 record.write(kube, JobState(Phase.PENDING))
     return creation.created
+
+
+def check_objects(kube: KubeClient, namespace: str, jobs: Iterable[PlannedJob]) -> None:
+    """Raise UserError, with file and line, for the first object that the API server would not take; creates none."""
+    creation = _Creation(kube, namespace)
+    with creation:
+        for job in jobs:
+            creation.check(job)
 
 
 def resume_job(kube: KubeClient, record: Record) -> Created:
@@ -258,25 +284,28 @@ class _Creation:
     def check(self, job: PlannedJob) -> None:
         """Ask the API server whether it would take the objects of a job, which a suspended one does not need yet.
 
-        What is there already is judged later, and so is an object whose namespace this very file may create.
+        What is there already is judged later, and so is an object whose namespace this very file may create, and a
+        pod whose PriorityClass it will.
         """
-        for each in job.objects if job.document is None else ():
+        pods = [pod.manifest for pod in job.own_pods()]
+        for each in (*job.objects, *pods) if job.document is None else ():
             try:
                 if (collection := self._collection(each)) is not None:
                     self._kube.create(collection, each, dry_run=True, is_strict=True)
             except KubeError as error:
-                if not error.is_conflict and not error.is_not_found:
-                    raise UserError(f"{_what(each)}: {error}; nothing was created", error.status) from error
+                if not error.is_conflict and not error.is_not_found and _NO_CLASS not in error.message:
+                    told = job.located(f"{_what(each)}: {error}; nothing was created")
+                    raise UserError(told, error.status) from error
 
     def start(self, job: PlannedJob, record: Record | None, succeeded: Collection[str] = ()) -> None:
         """Create everything that a job is made of, but pods that have `succeeded`."""
         for priority_class in priority_classes(job.pods):
             self._create_class(priority_class)
         for each in job.objects:
-            self._create_object(_owned(each, record), is_job=job.is_object)
+            self._create_object(job, _owned(each, record))
         for pod in job.own_pods():
             if pod.name not in succeeded:
-                self._create_pod(pod, _owned(pod.manifest, record))
+                self._create_pod(job, pod, _owned(pod.manifest, record))
 
     def _create_class(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
@@ -289,7 +318,7 @@ class _Creation:
             if not error.is_conflict:
                 raise
 
-    def _create_object(self, manifest: Manifest, *, is_job: bool) -> None:
+    def _create_object(self, job: PlannedJob, manifest: Manifest) -> None:
         """A job, or something beside the pods: left out if the cluster has no such kind, used again if the job left it
         before.
         """
@@ -302,20 +331,20 @@ class _Creation:
             stored = self._kube.create(collection, manifest, is_strict=True)
         except KubeError as error:
             if not error.is_conflict:
-                raise UserError(f"{what}: {error}", error.status) from error
+                raise UserError(job.located(f"{what}: {error}"), error.status) from error
             where = f" in namespace {metadata['namespace']}" if "namespace" in metadata else ""
-            if is_job:
+            if job.is_object:
                 way = "delete it or rename the new one, or change it: kubectl apply"
                 raise UserError(f"{what} exists already{where}; {way}", 409) from error
             path = f"{collection}/{quote(metadata['name'], safe='')}"
-            known, job = self._kube.get(path), (metadata.get("labels") or {}).get(JOB)
-            if job is None:
+            known, owner = self._kube.get(path), (metadata.get("labels") or {}).get(JOB)
+            if owner is None:
                 if not has_all(known, as_stored(manifest)):
                     way = "use kubectl apply for it, or leave it out of the file"
                     raise UserError(f"{what} exists already{where}, and is another; {way}", 409) from error
                 self.created.unchanged.append(what)
                 return
-            if (known["metadata"].get("labels") or {}).get(JOB) != job:
+            if (known["metadata"].get("labels") or {}).get(JOB) != owner:
                 raise UserError(f"{what} exists already{where}, and is not this job's", 409) from error
             if kind not in ("ConfigMap", "Secret"):
                 return
@@ -330,16 +359,16 @@ class _Creation:
             return None
         return self._served.path(version, kind, manifest["metadata"].get("namespace", self._namespace))
 
-    def _create_pod(self, pod: PlannedPod, manifest: Manifest) -> None:
+    def _create_pod(self, job: PlannedJob, pod: PlannedPod, manifest: Manifest) -> None:
         where, name = manifest["metadata"].get("namespace", self._namespace), pod.name
         collection = collection_of(self._namespace, manifest)
         try:
-            stored = self._admitted(collection, pod, manifest)
+            stored = self._admitted(collection, pod, manifest, is_strict=job.document is None)
         except KubeError as error:
-            reason = f"pod {where}/{name}: {error}"
+            reason = job.located(f"pod {where}/{name}: {error}")
             if error.is_conflict:
                 reason = _exists(where, name)
-            if error.status == 403 and "no PriorityClass with name" in error.message:
+            if error.status == 403 and _NO_CLASS in error.message:
                 reason += "; create it (kubectl create priorityclass NAME --value=N), or give --priority"
             if error.status == 0:
                 reason += f"; it may have been created all the same: look for it with kubectl get pod -n {where} {name}"
@@ -347,13 +376,13 @@ class _Creation:
         self._remember(collection, stored, f"{where}/{name}")
         self.created.pods.append(stored)
 
-    def _admitted(self, collection: str, pod: PlannedPod, manifest: Manifest) -> Manifest:
+    def _admitted(self, collection: str, pod: PlannedPod, manifest: Manifest, *, is_strict: bool) -> Manifest:
         until = time.monotonic() + ADMISSION_S
         while True:
             try:
-                return self._kube.create(collection, manifest)
+                return self._kube.create(collection, manifest, is_strict=is_strict)
             except KubeError as error:
-                missing = f"no PriorityClass with name {pod.priority_class_name} "
+                missing = f"{_NO_CLASS} {pod.priority_class_name} "
                 if error.status != 403 or missing not in error.message or time.monotonic() > until:
                     raise
             time.sleep(CHECK_S)

@@ -164,6 +164,10 @@ _MERGE = "<<"
 _WHOLE = re.compile(r"-?(0|[1-9][0-9]{0,18})", re.ASCII)
 
 
+_FIELD = re.compile(r"\b(?:metadata|spec)(?:\.[\w/-]+|\[[^\]\s]+\])+")
+"""A field in the messages of API servers."""
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """One YAML document of a file, and the warnings that reading it gave. `path` is its place if it is inside another.
@@ -197,6 +201,27 @@ class Document:
     def written(self) -> Any:
         """The document as JSON that reads as it does: every scalar as a text, as written, but null."""
         return _written(self.reader, self.reader.root)
+
+    def place_of(self, message: str) -> str:
+        """The "FILE:LINE: " of the first field that an API server's message names, such as `spec.containers[0].image`.
+
+        A field that is missing has the line of what lacks it; "" where the message names none.
+        """
+        named = _FIELD.search(message)
+        node, line, rest = self.reader.root, 0, named[0] if named is not None else ""
+        while rest:
+            inner: list[tuple[str, yaml.Node, yaml.Node]] = []
+            if isinstance(node, yaml.MappingNode):
+                fields = self.reader.fields(node, "")
+                inner = [(form, key, value) for name, key, value in fields for form in (name, f"[{name}]")]
+            elif isinstance(node, yaml.SequenceNode):
+                inner = [(f"[{at}]", item, item) for at, item in enumerate(node.value)]
+            inner = [each for each in inner if rest == each[0] or rest.startswith((f"{each[0]}.", f"{each[0]}["))]
+            if not inner:
+                break
+            form, key, node = max(inner, key=lambda each: len(each[0]))
+            line, rest = self.reader.line(key), rest[len(form) :].removeprefix(".")
+        return f"{self.file}:{line}: " if line else ""
 
     def copy(self) -> "Document":
         """The same document with warnings of its own, for a reader whose warnings are of no use."""

@@ -7,6 +7,7 @@ created as they are.
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hived_config.reader import closest
@@ -114,7 +115,7 @@ def plan_documents(
     jobs: list[PlannedJob] = []
     warnings: list[str] = []
     for document in documents:
-        jobs.append(plan_document(document, submission, served))
+        jobs.append(replace(plan_document(document, submission, served), source=document))
         warnings += document.warnings
     return jobs, warnings
 

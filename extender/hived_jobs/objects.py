@@ -27,6 +27,7 @@ from hived_extender.jobs.kinds.description import NoObjects
 from hived_extender.jobs.kinds.kind import job_of, path_of, role_of, root_of
 from hived_extender.jobs.kinds.own import TASK, TASK_MINIMUMS
 from hived_extender.jobs.needs import need_of
+from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_jobs import trainer
 from hived_jobs.documents import Document, Section
@@ -149,7 +150,7 @@ def plan_as_object(
         del metadata["namespace"]
     first = {pod.role: pod.manifest for pod in reversed(checked.pods)} if checked is not None else {}
     for place in template_places(manifest):
-        template = _value_at(manifest, place)
+        template = value_at(manifest, place)
         check_template(_section_at(document, place), template)
         inner = template["metadata"] = dict(template.get("metadata") or {})
         inner |= {key: dict(inner.get(key) or {}) for key in ("labels", "annotations")}
@@ -270,7 +271,8 @@ def _section_at(document: Document, place: Place) -> Section:
     return section
 
 
-def _value_at(manifest: Manifest, place: Place) -> Manifest:
+def value_at(manifest: Any, place: Place) -> Manifest:
+    """The mapping at a place of a document."""
     value: Any = manifest
     for step in place:
         value = value[step]
@@ -343,7 +345,7 @@ def reading(job: PlannedJob, configuration: Configuration | None) -> str:
     except UserError as error:
         return f"hived cannot place it: {error.message.removeprefix(f'{seen.ref}: ')}"
     if need is None:
-        near = _near_device(seen, interpreter)
+        near = "".join(f"; {said}" for said in near_devices(job, configuration))
         return f"hived reads {pods} without devices: they take no cells, and wait in no queue{near}"
     is_queued = is_followed and rules.queueing.is_enabled and marks.may_queue(seen.labels, seen.annotations)
     is_gang = is_queued or all(_names_gang(interpreter, pod) for pod, _ in need.pods)
@@ -371,16 +373,16 @@ def _are_gated(job: SeenJob) -> bool:
     return all(gates.is_gated(Part("template.", role.template).part("spec")) for role in job.roles)
 
 
-def _near_device(job: SeenJob, interpreter: Interpreter) -> str:
-    """A word about a resource of the pods whose name is nearly that of a device; "" if there is none."""
-    for role in job.roles:
-        for container in Part("template.", role.template).part("spec").parts("containers"):
+def near_devices(job: PlannedJob, configuration: Configuration) -> list[str]:
+    """A sentence for each resource of the pods whose name is nearly that of a device."""
+    devices, found = configuration.rules.resources_in(configuration.cluster).values(), dict[str, str]()
+    for pod in job.pods:
+        for container in Part("", pod.manifest).part("spec").parts("containers"):
             resources = container.part("resources")
             for name in (*resources.part("limits"), *resources.part("requests")):
-                near = "" if name in interpreter.devices else closest(name, interpreter.devices)
-                if near and "/" in name:
-                    return f"; {name} is no device, did you mean {near}?"
-    return ""
+                if "/" in name and name not in devices and name != ENABLE_LIMIT:
+                    found[name] = closest(name, {*devices})
+    return [f"{name} is no device, did you mean {near}?" for name, near in found.items() if near]
 
 
 class QueueBound(msgspec.Struct, frozen=True):

@@ -8,14 +8,14 @@ read a number. Everything else means the same as to Kubernetes.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from hived.values.errors import UserError
-from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.jobs.asks import priority_class_name, vc_options
 from hived_extender.jobs.wire import ENABLE_LIMIT
 from hived_jobs.documents import Document, Section
+from hived_jobs.scheduling_specs import written_spec
 from hived_jobs.submission import (
     Job,
     Manifest,
@@ -29,7 +29,6 @@ from hived_jobs.submission import (
 
 _GPU_RESOURCE = re.compile(r".+\..+/gpu")
 _NO_SCHEDULER = ("", "default-scheduler")
-_OLD_SPELLINGS = {"leafCellType": "gpuType", "leafCellNumber": "gpuNumber"}
 
 
 def plan_pod(document: Document, submission: Submission) -> PlannedJob:
@@ -102,7 +101,7 @@ def _scheduling_spec(
     annotations: Section, limits: list[Section], spec: Section, submission: Submission
 ) -> dict[str, object]:
     """The annotation's scheduling spec with what the submitter says, and what was missing."""
-    scheduling = _written_spec(annotations.document(SCHEDULING_SPEC))
+    scheduling = written_spec(annotations.document(SCHEDULING_SPEC))
     if submission.virtual_cluster is not None:
         scheduling["virtualCluster"] = submission.virtual_cluster
     if submission.priority is not None:
@@ -117,56 +116,6 @@ def _scheduling_spec(
             raise spec.refuse("containers", message)
         scheduling["leafCellNumber"] = sum(gpus)
     return scheduling
-
-
-def _written_spec(section: Section) -> dict[str, object]:
-    """The spec of an annotation, in today's spelling; keys that the scheduler does not know become warnings."""
-    readers: Mapping[str, Callable[[str], object]] = {
-        "virtualCluster": lambda key: section.text(key, ""),
-        "priority": lambda key: section.whole(key, None, OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORITY),
-        "pinnedCellId": lambda key: section.text(key, ""),
-        "leafCellType": lambda key: section.text(key, ""),
-        "leafCellNumber": lambda key: section.whole(key, minimum=1),
-        "gangReleaseEnable": lambda key: section.flag(key, False),
-        "lazyPreemptionEnable": lambda key: section.flag(key, False),
-        "ignoreK8sSuggestedNodes": lambda key: section.flag(key, False),
-        "affinityGroup": lambda key: _written_group(section.section(key)),
-        "withinCell": lambda key: _written_wish(section, key),
-        "elastic": lambda key: section.flag(key, False),
-    }
-    spelt = {name: _spelling(section, name) for name in readers}
-    written = {name: read(spelt[name]) for name, read in readers.items() if spelt[name] in section}
-    section.skip(*spelt.values())
-    section.warn_unknown()
-    return written
-
-
-def _written_group(group: Section) -> dict[str, object]:
-    members = [
-        {
-            "podNumber": member.whole("podNumber", minimum=1),
-            "leafCellNumber": member.whole(_spelling(member, "leafCellNumber"), minimum=1),
-        }
-        for member in group.sections("members")
-    ]
-    return {"name": group.text("name"), "members": members}
-
-
-def _written_wish(section: Section, key: str) -> str | dict[str, str]:
-    if not isinstance(section.plain(key), dict):
-        return section.text(key, "")
-    wish = section.section(key)
-    return {name: wish.text(name, "") for name in ("required", "preferred") if name in wish}
-
-
-def _spelling(section: Section, name: str) -> str:
-    """Return the key for `name` in a section: today's, or the one from before HiveD knew of anything but GPUs."""
-    old = _OLD_SPELLINGS.get(name, name)
-    if old == name or old not in section:
-        return name
-    if name in section:
-        raise section.refuse(old, f"the old spelling of {name}, which is there too; keep one of them")
-    return old
 
 
 def _fill(part: Manifest, texts: Mapping[str, str]) -> None:

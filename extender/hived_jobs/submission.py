@@ -22,6 +22,7 @@ from hived_extender.jobs.kinds.own import TASK, TASK_MINIMUMS
 from hived_extender.jobs.wire import Pod
 from hived_jobs.documents import Document, Section
 from hived_jobs.policies import NO_RULES, Rules
+from hived_jobs.scheduling_specs import check_words
 
 Manifest = dict[str, Any]
 """A Kubernetes object as plain JSON values."""
@@ -92,6 +93,7 @@ class PlannedJob:
     width : at most so many of the pods are unfinished at a time; None for all
     is_suspended : no pod is created until the job is resumed
     is_object : the last of `objects` is the job itself, whose controller makes the pods
+    source : the document of the file that it was made of, None if it has another source
     """
 
     pods: Sequence[PlannedPod]
@@ -109,6 +111,11 @@ class PlannedJob:
     width: int | None = None
     is_suspended: bool = False
     is_object: bool = False
+    source: Document | None = field(default=None, compare=False)
+
+    def located(self, message: str) -> str:
+        """What an API server says of the job, with the file and the line of the field that it names."""
+        return (self.source.place_of(message) if self.source is not None else "") + message
 
     @property
     def full_name(self) -> str:
@@ -426,13 +433,21 @@ def read_role(section: Section, name: str, replicas: int | None = 1, **more: Any
 
 
 def check_template(section: Section, template: Manifest, key: str = "") -> None:
-    """Warn of a scheduler that hived does not serve. Raises UserError unless it is a pod template with containers."""
+    """Warn of misspelt words, and of a scheduler that hived does not serve.
+
+    Raises UserError unless it is a pod template with containers, and for a scheduling spec that cannot be read.
+    """
     try:
         scheduler = msgspec.convert(template, _Template).spec.scheduler_name
     except msgspec.ValidationError as error:
         raise section.refuse(key, f"expected a pod template: {error}") from error
     if scheduler in _OTHER_SCHEDULERS:
         section.warn(key, f"schedulerName {scheduler} would not be served by hived; another one takes its place")
+    written = section.section(key) if key else section
+    written.skip()
+    metadata = written.section("metadata")
+    metadata.skip()
+    check_words(metadata)
 
 
 def has_gang(roles: Iterable[Role]) -> bool:

@@ -285,10 +285,10 @@ def test_a_gang_that_is_interrupted_is_taken_back(run, kube, job, configuration,
     """The connection breaks, or somebody presses Ctrl-C, at the second pod."""
     create = KubeClient.create
 
-    def stumble(self, path, body):
+    def stumble(self, path, body, **more):
         if body["metadata"]["name"] == "train-worker-1":
             raise failure
-        return create(self, path, body)
+        return create(self, path, body, **more)
 
     monkeypatch.setattr(KubeClient, "create", stumble)
     result = run(job, "--config", configuration)
@@ -412,14 +412,14 @@ def test_pods_wait_for_admission_to_hear_of_their_priority_class(
     create = KubeClient.create
     unheard, refusals = [], []
 
-    def hear_late(self, path, body):
+    def hear_late(self, path, body, **more):
         if path == creation.PRIORITY_CLASSES:
             unheard.append(body)
             return body
         if is_heard and len(refusals) == 3 and unheard:
             create(self, creation.PRIORITY_CLASSES, unheard.pop())
         try:
-            return create(self, path, body)
+            return create(self, path, body, **more)
         except KubeError as error:
             refusals.append(error)
             raise
@@ -973,7 +973,7 @@ def test_misspelt_fields_of_an_object_are_refused_as_kubectl_does(run, write, co
     named = PLAIN_JOB.replace("name: plain", "name: misspelt")
     text = named.replace("restartPolicy: Never", "restartPolicy: Never\n      nodSelector: {a: b}")
     result = run(write(text), "--config", configuration, "--vc", "research")
-    said = 'Error: job/misspelt: strict decoding error: unknown field "spec.template.spec.nodSelector"'
+    said = 'yaml:8: job/misspelt: strict decoding error: unknown field "spec.template.spec.nodSelector"'
     assert (result.exit_code, said in result.stderr) == (1, True), result.output
     again = run(write(named), "--config", configuration, "--vc", "research")
     assert again.exit_code == 0, again.output  # nothing of the first one was left

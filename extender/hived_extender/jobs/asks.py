@@ -15,6 +15,7 @@ from hived.values.errors import UserError
 from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, GroupSpec
 from hived.values.specs import PodSpec as CoreSpec
 from hived_config.access import DEFAULT_VIRTUAL_CLUSTER, PRIORITY_WORDS, Access
+from hived_config.reader import is_clearly
 from hived_config.rules import PodRules
 from hived_extender.jobs.amounts import (
     DEVICE_REQUESTS,
@@ -38,6 +39,8 @@ VIRTUAL_CLUSTER = PREFIX + "virtual-cluster"
 PRIORITY = PREFIX + "priority"
 LEAF_CELL_TYPE = PREFIX + "leaf-cell-type"
 PINNED_CELL = PREFIX + "pinned-cell-id"
+
+_WORDS = (VIRTUAL_CLUSTER, PRIORITY, LEAF_CELL_TYPE, PINNED_CELL)
 
 HOSTNAME = "kubernetes.io/hostname"
 
@@ -172,6 +175,7 @@ class Resolver:
 
         Raises UserError, which says what to set, where the pod, its gang and the configuration leave that open.
         """
+        _check_words(pod)
         _check_podgroup(pod, description)
         vc = self._virtual_cluster(pod, description)
         priority = self.priority(pod, description)
@@ -462,6 +466,15 @@ class Resolver:
                 f"configuration, as one of {_listed(cell_types)}"
             )
         return level
+
+
+def _check_words(pod: Pod) -> None:
+    """Raise UserError for a word of ours that is one of these four misspelt: what it asks for would not count."""
+    for word in (*pod.annotations, *pod.labels):
+        if word.startswith(PREFIX) and word not in _WORDS:
+            for meant in _WORDS:
+                if is_clearly(word[len(PREFIX) :], meant[len(PREFIX) :]):
+                    raise UserError(f"{word} means nothing, did you mean {meant}?")
 
 
 def _said(pod: Pod, key: str) -> str:

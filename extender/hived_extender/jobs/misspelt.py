@@ -4,14 +4,24 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 from hived_config.reader import closest
+from hived_extender.jobs.annotations import BIND_INFO, LEAF_CELL_ISOLATION, OLD_LEAF_CELL_ISOLATION, SCHEDULING_SPEC
 from hived_extender.jobs.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER
 from hived_extender.jobs.job import Job
 from hived_extender.jobs.kinds import marks
+from hived_extender.jobs.kinds.own import TASK, TASK_MINIMUMS, WITHIN_CELL
 from hived_extender.jobs.kinds.table import KEYS
+from hived_extender.jobs.progress import CHECKPOINTED_AT, EXPECTED_DURATION, MAY_MOVE
 from hived_extender.jobs.quotas.tree import LABELS
 from hived_extender.jobs.wire import Pod
 
-_OF_PODS = (VIRTUAL_CLUSTER, PRIORITY, LEAF_CELL_TYPE, PINNED_CELL)
+_ASKED = (VIRTUAL_CLUSTER, PRIORITY, LEAF_CELL_TYPE, PINNED_CELL)
+OF_PODS = (
+    *_ASKED,
+    *(SCHEDULING_SPEC, LEAF_CELL_ISOLATION, OLD_LEAF_CELL_ISOLATION, BIND_INFO),
+    *(WITHIN_CELL, TASK, TASK_MINIMUMS, EXPECTED_DURATION, CHECKPOINTED_AT, MAY_MOVE),
+)
+"""Words of ours that count on pods."""
+
 LONGEST = 63
 """Characters of a word that are compared, and shown."""
 
@@ -28,9 +38,9 @@ ALIKE = 0.85
 def misplaced(job: Job, pods: Iterable[Pod]) -> str:
     """A warning about annotations that count on the pods alone, which lack them, or are misspelt; "" for none."""
     on_pods = {name for pod in pods for name in pod.annotations}
-    found = [name for name in _OF_PODS if name in job.annotations and name not in on_pods]
+    found = [name for name in _ASKED if name in job.annotations and name not in on_pods]
     moved = f"it is annotated {' and '.join(found)}, which counts on its pods alone: move it to their template"
-    return "; ".join([*([moved] if found else []), *odd_words(job.labels, job.annotations, _OF_PODS)])
+    return "; ".join([*([moved] if found else []), *odd_words(job.labels, job.annotations, _ASKED)])
 
 
 _KNOWN = marks.QUEUE, marks.USER, marks.BEGIN, marks.AFTER, marks.SUSPEND, marks.KUEUE_QUEUE
