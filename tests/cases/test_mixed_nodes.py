@@ -152,6 +152,7 @@ def with_limits(made: dict[str, Any], **more: int) -> dict[str, Any]:
     ("made", "devices", "words"),
     [
         (("p", 1, "CPU", "cpu"), 2, "asks for nvidia.com/gpu, but leafCellType means CPU, which is no device"),
+        (("p", 1, "H100", "cpu"), 2, "there is no leaf cell type H100; VC cpu has CPU"),
         (("p", 1, "GPU", "default"), 2, "asks for 2 nvidia.com/gpu, and its leafCellNumber 1 gives it 1"),
         (("p", 1, "", "cpu"), 2, "asks for 2 nvidia.com/gpu, and its leafCellNumber 1 gives it 1"),
     ],

@@ -290,17 +290,19 @@ class Resolver:
         (device,) = asked.items()
         return device
 
-    def check_devices(self, asked: Iterable[tuple[str, float]], leaf_type: str, cells: int) -> None:
+    def check_devices(self, asked: Iterable[tuple[str, float]], spec: CoreSpec) -> None:
         """Raise UserError if a pod with HiveD's own annotation requests other devices than its cells (rule 21.7).
 
         asked : resources, and how much of each
-        leaf_type : of the cells, "" where any will do
+        spec : what the annotation says
         """
+        leaf_type, cells = spec.leaf_cell_type, spec.leaf_cell_count
         wanted = [(resource, count) for resource, count in asked if count > 0 and resource in self._means]
         _check_is_one([resource for resource, _ in wanted])
         for resource, count in wanted:
             having = [name for name, means in self.resources.items() if means == resource]
             if leaf_type:
+                self._check_exists(leaf_type, spec)
                 self._check_means(leaf_type, having, resource, "leafCellType")
             skus = self._cluster.sku_types
             most = cells * max([1, *(skus[name].gpu for name in having if name in skus and leaf_type in ("", name))])
@@ -429,6 +431,14 @@ class Resolver:
             leaf_type, count = leaves_below(self._cluster, cells.cell_type.rsplit(".", 1)[-1])
             found[leaf_type] = max(found.get(leaf_type, 0), min(count, self._node_leaves.get(leaf_type, count)))
         return found
+
+    def _check_exists(self, leaf_type: str, spec: CoreSpec) -> None:
+        if leaf_type in self._everything.by_type or leaf_type in self.resources:
+            return
+        vc, is_owner = spec.virtual_cluster, spec.priority > OPPORTUNISTIC_PRIORITY
+        has = f"VC {vc}" if is_owner and vc in self._cluster.virtual_clusters else "the cluster"
+        pool = self._everything if has == "the cluster" else self._capacity(vc)
+        raise UserError(f"there is no leaf cell type {leaf_type}; {has} has {_listed(pool.by_type)}")
 
     def _check_means(self, leaf_type: str, having: Collection[str], resource: str, key: str) -> None:
         if leaf_type not in having:

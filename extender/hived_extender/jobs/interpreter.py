@@ -94,7 +94,7 @@ class Interpreter:
 
     def check_devices(self, asked: Iterable[tuple[str, float]], spec: PodSpec) -> None:
         """See `Resolver.check_devices`; `spec` is what the pod's own annotation says."""
-        self._resolver.check_devices(asked, spec.leaf_cell_type, spec.leaf_cell_count)
+        self._resolver.check_devices(asked, spec)
 
     def own_spec(self, pod: Pod) -> PodSpec:
         """The content of HiveD's own annotation. Raises UserError, also for devices beyond its cells."""
