@@ -49,7 +49,9 @@ def _faults(manifest: Manifest) -> list[Fault]:
 
 def _place_of(job: PlannedJob, fault: Fault) -> str:
     """The "FILE:LINE: " of a fault in the first pod template that has it, "" if the file has none."""
-    written = None if job.source is None else job.source.value()
+    if job.source is None:
+        return ""
+    written = job.source.value()
     for place in template_places(written):
         if fault in _faults({"metadata": {}, "spec": value_at(written, place)["spec"]}):
             path = "".join(f"[{step}]" if isinstance(step, int) else f"{step}." for step in place)
