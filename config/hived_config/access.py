@@ -4,7 +4,7 @@ The rules are values: they know no file and no API server. Names of namespaces a
 with 3 and with 3,000 of them; selectors are tried one after the other.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
@@ -65,6 +65,12 @@ _PRIORITY = Integer(Priority.what, OPPORTUNISTIC_PRIORITY, MAX_GUARANTEED_PRIORI
 
 DEFAULT_VIRTUAL_CLUSTER = "default"
 """The virtual cluster of pods that name none."""
+
+
+def open_default(virtual_clusters: Collection[str]) -> str:
+    """The virtual cluster of a pod that names none, where everybody may use each: the only one, else `default`."""
+    return next(iter(virtual_clusters)) if len(virtual_clusters) == 1 else DEFAULT_VIRTUAL_CLUSTER
+
 
 _LONGEST_NAME = 63
 _NOTHING: Mapping[str, int] = MappingProxyType({})

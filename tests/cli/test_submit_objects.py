@@ -31,6 +31,7 @@ physicalCluster:
   - {cellType: NODE, cellAddress: n0}
 virtualClusters:
   research: {virtualCells: [{cellType: NODE, cellNumber: 1}]}
+  spare: {}
 """
 JOB = """\
 apiVersion: batch/v1
@@ -468,7 +469,7 @@ def test_objects_can_be_printed_without_a_cluster(write, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("restartPolicy", "restartPolicy", "which virtual cluster? add --vc research to hived submit"),
+        ("restartPolicy", "restartPolicy", "which virtual cluster? add --vc research or --vc spare to hived submit"),
         ("nvidia.com/gpu: 1", "nvidia.com/gpu: 5", "it can never run"),
     ],
 )

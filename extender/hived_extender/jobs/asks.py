@@ -14,7 +14,7 @@ import msgspec
 from hived.values.errors import UserError
 from hived.values.specs import MAX_GUARANTEED_PRIORITY, OPPORTUNISTIC_PRIORITY, ClusterSpec, GroupSpec
 from hived.values.specs import PodSpec as CoreSpec
-from hived_config.access import DEFAULT_VIRTUAL_CLUSTER, PRIORITY_WORDS, Access
+from hived_config.access import PRIORITY_WORDS, Access, open_default
 from hived_config.reader import is_clearly
 from hived_config.rules import PodRules
 from hived_extender.jobs.amounts import (
@@ -242,7 +242,7 @@ class Resolver:
         known, access = self._cluster.virtual_clusters, self._rules.access
         is_open = access.access is Access.EVERYBODY
         vc = access.default_virtual_cluster(namespace, self._labels_of(namespace) if access.needs_labels else {})
-        vc = DEFAULT_VIRTUAL_CLUSTER if vc is None and is_open else vc
+        vc = open_default(known) if vc is None and is_open else vc
         if vc is not None and vc in known:
             return vc
         names_none = f"its queue {queue!r} names none: " if queue else ""

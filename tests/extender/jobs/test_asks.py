@@ -55,16 +55,14 @@ RULES = PodRules(
     priority_classes={"urgent": 900, "spare": -1},
     topology_levels={"example.com/rack": "V100-RACK", "volcano-tier-2": "V100-RACK"},
 )
-ONE_NODE = load_text(
-    """\
+ONE_NODE_TEXT = """\
 physicalCluster:
   cellTypes: {NODE: {childCellType: GPU, childCellNumber: 1, isNodeLevel: true}}
   physicalCells: [{cellType: NODE, cellAddress: a}]
 virtualClusters: {one: {}}
-""",
-    "f",
-    environ={},
-).cluster
+"""
+ONE_NODE = load_text(ONE_NODE_TEXT, "f", environ={}).cluster
+TWO_VCS = load_text(ONE_NODE_TEXT.replace("one: {}", "one: {}, two: {}"), "f", environ={}).cluster
 GPU = {"nvidia.com/gpu": 1}
 TAKEN = {"device-requests": '{"resource": "nvidia.com/gpu", "total": 2, "containers": {"main": 2}}'}
 
@@ -158,13 +156,23 @@ def test_a_namespace_that_may_use_nothing_has_no_virtual_cluster_called_default(
     )
 
 
+@pytest.mark.parametrize("queue", ["", "blue"])
+def test_the_only_virtual_cluster_is_the_default_where_everybody_may_use_it(queue: str) -> None:
+    """Rule 21.3."""
+    cells = "one: {virtualCells: [{cellType: NODE, cellNumber: 1}]}"
+    cluster = load_text(ONE_NODE_TEXT.replace("one: {}", cells), "f", environ={}).cluster
+    assert Resolver(cluster, PodRules()).resolve(pod(GPU), of_gang(queue=queue)).virtual_cluster == "one"
+    with pytest.raises(UserError, match="which virtual cluster"):
+        Resolver(ONE_NODE, PodRules(access=AccessRules(access=Access.NAMESPACES))).resolve(pod(GPU), None)
+
+
 def test_a_pod_of_no_virtual_cluster_is_told_all_ways_to_name_one() -> None:
     with pytest.raises(UserError) as caught:
-        Resolver(ONE_NODE, PodRules()).resolve(pod(GPU), of_gang(queue="blue"))
+        Resolver(TWO_VCS, PodRules()).resolve(pod(GPU), of_gang(queue="blue"))
     assert caught.value.message == (
-        "which virtual cluster? its queue 'blue' names none: add --vc one to hived submit, or set the annotation "
-        "hivedscheduler.microsoft.com/virtual-cluster; else have the configuration list namespace team under "
-        "virtualClusters.NAME.namespaces"
+        "which virtual cluster? its queue 'blue' names none: add --vc one or --vc two to hived submit, or set the "
+        "annotation hivedscheduler.microsoft.com/virtual-cluster; else have the configuration list namespace team "
+        "under virtualClusters.NAME.namespaces"
     )
 
 
