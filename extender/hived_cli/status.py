@@ -10,6 +10,7 @@ from hived_cli.helpers.connecting import asks_service
 from hived_cli.helpers.tables import paragraph
 from hived_cli.helpers.waits import UNKNOWN, age, listed
 from hived_config.reader import printable
+from hived_config.words import counted
 from hived_extender.api.inspection import Inspector, as_minute, duration, seconds_since
 from hived_extender.api.status import Recovered, Status
 
@@ -83,7 +84,7 @@ def _facts(found: Status, now: datetime) -> Iterator[tuple[str, str]]:
         yield "ended in 24h", _counted(found.jobs.ended) or "none"
         queues = found.queues
         borrowed = f", {queues.borrowed} of them on borrowed cells" if queues.borrowed else ""
-        said = f"{queues.queues}, with {queues.waiting} jobs that wait and {queues.running} that run{borrowed}"
+        said = f"{queues.queues}, with {counted(queues.waiting, 'job')} waiting and {queues.running} running{borrowed}"
         yield "queues", said if queues.is_enabled else "not enabled"
 
 

@@ -107,7 +107,7 @@ def test_a_pod_of_a_job_is_answered_with_its_job_and_deleted_alone(plain: Played
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("asleep", "suspended, by its owner or by hived hold, and in no queue: hived release asleep starts it"),
+        ("asleep", "suspended, and in no queue: hived release asleep starts it"),
         ("cpu", "Job/default/cpu   Running   no cells"),
     ],
 )

@@ -148,7 +148,7 @@ def test_a_held_job_names_the_command_that_releases_it_and_since_when_it_is_held
     [held] = [one for one in conditions if one["type"] == "Suspended"]
     assert job["since"] == held["lastTransitionTime"]
     told = cluster.ask("why", "asleep").output
-    assert "suspended, by its owner or by hived hold, and in no queue: hived release asleep starts it" in told
+    assert "suspended, and in no queue: hived release asleep starts it" in told
 
 
 def test_a_job_that_may_not_start_yet_is_released_whatever_its_kind(cluster: Cluster) -> None:

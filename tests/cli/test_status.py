@@ -49,6 +49,7 @@ def test_nothing_is_to_be_done_where_all_is_well(tmp_path: Path) -> None:
         assert "all can be kept" in text
         jobs.create("waits", "b")
         expect_soon(lambda: look(url)["jobs"]["now"] == {"Running": 1, "Waiting": 1})
+        assert "with 1 job waiting and 1 running" in say(url)[1]
         found = look(url)
         assert (found["nodes"], found["kubernetes"][:3], found["rules"], found["warnings"]) == (2, "v1.", 2, [])
 

@@ -41,7 +41,7 @@ from hived_extender.machine.devices.keeper import SHORT
 
 NO_CELLS = "no cells"
 
-SUSPENDED = "it is suspended, by its owner or by hived hold, and in no queue: hived release {name} starts it"
+SUSPENDED = "it is suspended, and in no queue: hived release {name} starts it"
 
 OF_KUEUE = "it is suspended, and in a queue of Kueue, which resumes it"
 

@@ -201,7 +201,8 @@ class Overview:
             text = f"{known.bad_nodes} of {counted(known.nodes, 'node')} cannot be used; all promises hold"
             found.append(Notice(text, "hived get nodes --bad says why"))
         if known.jobs.now.get("Refused"):
-            text = f"{counted(known.jobs.now['Refused'], 'job')} can never run, or are in no queue"
+            refused = known.jobs.now["Refused"]
+            text = f"{counted(refused, 'job')} can never run, or {'is' if refused == 1 else 'are'} in no queue"
             found.append(Notice(text, "hived get jobs --state Refused says why"))
         if known.queues.is_enabled and not self._queues.has_begun:
             found.append(

@@ -341,7 +341,7 @@ def test_a_job_that_its_owner_suspends_and_that_no_queue_has_says_so(cluster: Cl
     assert found.certificate is not None
     assert found.certificate.sentence == row.sentence
     assert found.when == row.when == When(kind="unknown", because="it is suspended")
-    assert row.sentence.startswith("it is suspended, by its owner or by hived hold, and in no queue")
+    assert row.sentence.startswith("it is suspended, and in no queue")
 
 
 def test_a_job_is_listed_once_when_its_first_pod_is_there(cluster: Cluster) -> None:
