@@ -524,8 +524,8 @@ def test_an_inactive_unit_waits_until_it_is_active_again(jobs: Jobs) -> None:
     jobs.kube.patch(f"{UNITS}/second", {"spec": {"active": False}})
     jobs.expect(lambda: jobs.state("second") == "Held")
     by_unit = "is held, as QueueUnit default/second says active: false; set active: true there"
-    assert jobs.reason("second") == f"{by_unit} lets it take its turn"
-    jobs.expect(lambda: unit_says(jobs, "second") == [f"{by_unit} lets it take its turn"] * 3)
+    assert jobs.reason("second") == f"{by_unit} to let it take its turn"
+    jobs.expect(lambda: unit_says(jobs, "second") == [f"{by_unit} to let it take its turn"] * 3)
     jobs.inspector.change_queue(QueueArgs("second", "hold"))
     assert jobs.reason("second") == f"{by_unit}, and then hived release, lets it take its turn"
     jobs.create("third", "b")
