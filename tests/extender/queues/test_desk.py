@@ -527,7 +527,7 @@ def test_an_inactive_unit_waits_until_it_is_active_again(jobs: Jobs) -> None:
     assert jobs.reason("second") == f"{by_unit} to let it take its turn"
     jobs.expect(lambda: unit_says(jobs, "second") == [f"{by_unit} to let it take its turn"] * 3)
     jobs.inspector.change_queue(QueueArgs("second", "hold"))
-    assert jobs.reason("second") == f"{by_unit}, and then hived release, lets it take its turn"
+    assert jobs.reason("second") == f"{by_unit}, and then say hived release, to let it take its turn"
     jobs.create("third", "b")
     jobs.delete("first")
     jobs.expect(lambda: jobs.runs("third"))
