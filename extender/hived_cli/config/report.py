@@ -19,11 +19,11 @@ CHARACTERS = 120
 """The most that is shown of a value then."""
 
 VERDICTS = {
-    "unaccounted": "no longer accounted for: runs on, but none of its cells is configured any more",
-    "partlyUnaccounted": "partly no longer accounted for: runs on, but some of its cells are not configured any more",
-    "lazilyPreempted": "lazily preempted: runs on, but as opportunistic work",
-    "preemptionCancelled": "without its reserved cells: asks again",
-    "restored": "with its place in its virtual cluster again",
+    "unaccounted": "no longer accounted for, running on, with no cell that is configured any more",
+    "partlyUnaccounted": "partly no longer accounted for, running on, with some cells that are not configured any more",
+    "lazilyPreempted": "lazily preempted, running on as opportunistic work",
+    "preemptionCancelled": "without the reserved cells, asking again",
+    "restored": "back in the guaranteed place in the virtual cluster",
 }
 WAITING_VERDICTS = {"neverStarts": "that can never start", "couldStart": "that could start", "waits": "still waiting"}
 HARMLESS = ("preemptionCancelled", "restored")

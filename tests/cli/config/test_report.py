@@ -1,12 +1,13 @@
 """How a report is drawn: what matters most comes first, and long lists are shortened."""
 
+import re
 from typing import Any
 
 import click
 import msgspec
 import pytest
 
-from hived_cli.config.report import draw
+from hived_cli.config.report import VERDICTS, WAITING_VERDICTS, draw
 from hived_extender.api.configuration import ConfigReport
 from tests.cli.config.config_service import hit
 
@@ -90,11 +91,11 @@ def test_everything_is_drawn_with_the_most_important_first() -> None:
         "Running work: 3 of 1,204 jobs affected",
         "  1 job somethingNew:",
         "    ns/new (a, priority 5, 2 pods): a has 1 NODE instead of 2",
-        "  1 job no longer accounted for: runs on, but none of its cells is configured any more:",
+        "  1 job no longer accounted for, running on, with no cell that is configured any more:",
         "    ns/gone (a, priority 5, 2 pods): node n1 is not configured any more",
-        "  1 job lazily preempted: runs on, but as opportunistic work:",
+        "  1 job lazily preempted, running on as opportunistic work:",
         "    ns/late (a, opportunistic, 2 pods): a has 1 NODE instead of 2",
-        "  1 job with its place in its virtual cluster again:",
+        "  1 job back in the guaranteed place in the virtual cluster:",
         "    ns/back (a, priority 5, 2 pods)",
         "Changes against version 7",
         "  nodes removed: n1, n2",
@@ -144,7 +145,7 @@ def test_who_only_gets_something_back_is_not_affected() -> None:
     lines = drawn(groups={"unaffected": 1, "affected": [hit("g", "restored", "")]})
     assert lines[:3] == [
         "Running work: not affected (2 jobs)",
-        "  1 job with its place in its virtual cluster again:",
+        "  1 job back in the guaranteed place in the virtual cluster:",
         "    g (a, priority 5, 2 pods)",
     ]
 
@@ -154,7 +155,7 @@ def test_a_job_of_several_groups_is_drawn_and_counted_once() -> None:
     lines = drawn(groups={"unaffected": 9, "unaffectedJobs": 2, "affected": affected}, waiting=affected)
     assert lines[:3] == [
         "Running work: 1 of 3 jobs affected",
-        "  1 job lazily preempted: runs on, but as opportunistic work:",
+        "  1 job lazily preempted, running on as opportunistic work:",
         "    PyTorchJob/ns/w (a, priority 5, 10 pods): 0; 1; 2; and 2 more",
     ]
     assert "Waiting jobs: 1" in lines
@@ -208,3 +209,8 @@ def test_nodes_that_would_be_bad_are_counted_by_type_and_named() -> None:
         "  RACK.NODE: 1 bad of 18 (n3)",
         "  NODE: 10 bad of 16 (m0, m1, m2, m3, m4, m5, m6, m7 and 2 more)",
     ]
+
+
+@pytest.mark.parametrize("words", [*VERDICTS.values(), *WAITING_VERDICTS.values()])
+def test_a_verdict_is_said_of_one_job_as_of_several(words: str) -> None:
+    assert not re.search(r"\b(its|their|runs|run|asks|ask)\b", words)
