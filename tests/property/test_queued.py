@@ -41,6 +41,11 @@ def test_a_hold_spares_claims_also_where_all_that_leave_for_them_leave_together(
     assert played(random_setting(Random(seed), 100), seed).checks.compared > 60
 
 
+def test_a_job_that_ends_in_its_grace_period_under_another_leader_has_run_since_its_start() -> None:
+    seed = 9369
+    assert played(random_setting(Random(seed), 100), seed).checks.compared > 60
+
+
 @pytest.mark.sample(1)
 @pytest.mark.parametrize("policy", [Policy.PRIORITY, Policy.BLOCK])
 def test_the_bound_holds_under_policies_of_kube_queue(policy: Policy) -> None:

@@ -260,7 +260,7 @@ class QueuedJobs(Queues):
         self.started(key, now, is_borrowed=is_borrowed)
         entry = self.entries[key]
         kept = entry.kept.followed_by(
-            is_resumed=True, leaf_count=entry.unit.leaf_count, is_borrowed=is_borrowed, since_s=now,
+            is_resumed=True, leaf_count=entry.unit.leaf_count, is_borrowed=is_borrowed, since_s=now, ran_since_s=0.0,
             entitled_s=self.entitled_since(key),
             attempts=entry.kept.attempts + 1, evicted_for="", promised_s=entry.promised_s,
         )  # fmt: skip
@@ -277,8 +277,9 @@ class QueuedJobs(Queues):
         entry.evicted_for = winner
         evicted_for = masked(winner, entry.job.ref.namespace)  # owners read it
         kept = entry.kept.followed_by(
-            is_resumed=False, since_s=since_s or now, evicted_for=evicted_for, late=late, returned=entry.returned
-        )
+            is_resumed=False, since_s=since_s or now, ran_since_s=entry.start_s,
+            evicted_for=evicted_for, late=late, returned=entry.returned,
+        )  # fmt: skip
         self._go_to(entry, Life.LEAVING, kept, Change.SUSPEND, now)
 
     def own(self, key: str) -> None:
@@ -375,7 +376,7 @@ class QueuedJobs(Queues):
         if is_running:
             entry.life, entry.since_s = (Life.RUNNING if has_cells else Life.STARTING), kept.since_s or now
         elif entry.job.state is not JobState.HELD or has_cells:
-            self.started(key, now, is_borrowed=True)
+            self.started(key, kept.ran_since_s or now, is_borrowed=True)
             self.suspend(key, kept.evicted_for, now, kept.since_s if kept.evicted_for else None)
         elif kept.is_resumed:
             self.keep(key, is_resumed=False)  # not hived suspended it

@@ -210,6 +210,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True, rename=_WRITTEN):
     leaf_count : the leaf cells of the gang that was resumed
     is_borrowed : it runs as opportunistic work
     since_s : when it was resumed or suspended last
+    ran_since_s : when the run began from which it was suspended, 0 for none; its pods may end well meanwhile
     entitled_s : when the schedule of its VC alone has started it, None if it has not
     attempts : how often it was resumed
     place : its own place in the order, None for the one that follows from its creation
@@ -226,6 +227,7 @@ class Kept(msgspec.Struct, frozen=True, omit_defaults=True, rename=_WRITTEN):
     leaf_count: int = 0
     is_borrowed: bool = False
     since_s: float = 0.0
+    ran_since_s: float = 0.0
     entitled_s: float | None = None
     attempts: int = 0
     place: float | None = None

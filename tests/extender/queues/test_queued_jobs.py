@@ -418,6 +418,18 @@ def test_a_new_leader_has_a_suspended_job_leave_whose_pods_still_have_cells() ->
     assert action.kept.since_s == 0.5, "a third leader, too, is to know when that was decided"
 
 
+def test_a_new_leader_knows_since_when_a_suspended_job_has_run() -> None:
+    """Its pods may end well in their grace period: then its own schedule plays its whole run."""
+    case = Case().running()
+    began_s = case.queues.entries[KEY].start_s
+    case.queues.suspend(KEY, "Job/team/big", 5.0)
+    (action,) = case.write()
+    later = Case()
+    later.seen(HELD, action.kept, has_cells=True)
+    (again,) = later.write()
+    assert began_s == later.queues.entries[KEY].start_s == again.kept.ran_since_s > 0.0
+
+
 def test_jobs_that_lost_their_cells_are_named() -> None:
     case = Case().running()
     assert case.queues.progressed({KEY: replace(ALL_PLACED, is_lost=True)}, 3.0) == {KEY: ""}
