@@ -55,13 +55,16 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 def folded(jobs: Iterable[QueuedJob]) -> list[QueuedJob]:
-    """The jobs with all parts of one as one row, which has the place and the state of the first one."""
-    found: dict[str, QueuedJob] = {}
+    """The jobs with all parts of one in a queue as one row, with the place and the state of the first one."""
+    found: list[QueuedJob] = []
+    rows: dict[tuple[str, str], int] = {}
     for job in jobs:
-        name = job.part_of or job.name
-        first = found.get(name) if job.part_of else None
-        found[name] = replace(job, name=name) if first is None else replace(first, gpus=first.gpus + job.gpus)
-    return list(found.values())
+        row = rows.setdefault((job.part_of, job.queue), len(found)) if job.part_of else len(found)
+        if row == len(found):
+            found.append(replace(job, name=job.part_of or job.name))
+        else:
+            found[row] = replace(found[row], gpus=found[row].gpus + job.gpus)
+    return found
 
 
 class QueueReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

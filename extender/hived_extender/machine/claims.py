@@ -158,7 +158,7 @@ class Afterwards:
         allowed: Allowed | None = None,
     ) -> None:
         """`allowed` is asked where a request's offer has nodes on which others have to leave; without it any may."""
-        self._stage, self._core, self._leaving, self._allowed = stage, core, leaving, allowed
+        self._stage, self._core, self._allowed = stage, core, allowed
         self._all_leaving = [*(pod for claim in claims for pod in claim.leaving), *leaving]
         self._claims = [Claim(claim.asked, ()) for claim in claims if claim.asked is not None]
         self._left = _nodes_of(core.state, self._all_leaving)

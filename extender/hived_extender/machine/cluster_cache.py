@@ -37,7 +37,7 @@ from hived_extender.machine.bound_pods import BoundPods
 from hived_extender.machine.core import Core, Term
 from hived_extender.machine.effects import Outbox
 from hived_extender.machine.gangs.gang import Growth
-from hived_extender.machine.gangs.members import MATES_S, Members, NamedGroups
+from hived_extender.machine.gangs.members import MISSING_S, Members, NamedGroups
 from hived_extender.machine.gangs.plans import Round
 from hived_extender.machine.gangs.rounds import Rounds
 from hived_extender.machine.gangs.table import Gangs
@@ -50,7 +50,7 @@ from hived_extender.machine.retries import Retries
 
 log = logging.getLogger(__name__)
 
-MATES_TIMER = "missing mates"
+MISSING_TIMER = "missing members"
 
 NODE_VERSIONS = 10_000
 """Nodes that are gone or not healthy of which the last version is remembered; names of autoscaled nodes never end."""
@@ -420,7 +420,7 @@ class ClusterCache:
         """Read the waiting pods of a smaller affinity group again: they ask for the remaining slots, or alone."""
         self._read_anew(self._named.waiting(name))
 
-    def mates_are_late(self, _: str, name: str) -> None:
+    def members_are_late(self, _: str, name: str) -> None:
         """Let an opportunistic affinity group start without the pods that have not come (rule 26.14)."""
         waiting = self._named.waiting(name)
         group = next((one.request.spec.group for one in waiting if one.request is not None), None)
@@ -428,7 +428,7 @@ class ClusterCache:
             return
         present = self._named.present(group)
         starting = [one for one in waiting if one.uid in present]
-        if starting:
+        if starting and all(one.claim[1] <= OPPORTUNISTIC_PRIORITY for one in starting):
             log.info("group starts in part", extra={"fields": {"group": name, "pods": len(starting)}})
             self.bound.shrunk.start_without(group, present, starting[0].key)
             self._read_anew(starting)
@@ -508,14 +508,14 @@ class ClusterCache:
             self.bound.gone(record)
             log.info("pod gone", extra={"fields": {"pod": record.key, "state": record.state.shown}})
 
-    def missing_mates(self, request: PodRequest) -> str:
+    def missing_members(self, request: PodRequest) -> str:
         """The reason why an opportunistic pod waits for unborn pods of its affinity group; "" if it does not."""
         is_placed = self.core is None or self.core.has_group(request.spec.group.name)
         if is_placed or request.spec.priority > OPPORTUNISTIC_PRIORITY:
             return ""
         missing = self._named.missing(request.spec.group)
-        if missing and (key := (MATES_TIMER, request.spec.group.name)) not in self._outbox.timers:
-            self._outbox.wake_in(key, MATES_S)
+        if missing and (key := (MISSING_TIMER, request.spec.group.name)) not in self._outbox.timers:
+            self._outbox.wake_in(key, MISSING_S)
         return missing
 
     def slots(self, record: PodRecord, request: PodRequest) -> list[PodRecord]:
@@ -626,15 +626,15 @@ class ClusterCache:
             return
         record.request = record.request or request
         self._named.put(record, request.spec.group)
+        is_opportunistic = request.spec.priority <= OPPORTUNISTIC_PRIORITY
+        if is_opportunistic:
+            early = (self.pods.get(uid) for uid in self.bound.shrunk.wait_for(record.uid, request.spec.group))
+            self._read_anew([one for one in early if one is not None])
         if self.core is None:
             return
         self._retries.appeared(record.uid)
-        if request.spec.priority == OPPORTUNISTIC_PRIORITY:
-            name = request.spec.group.name
-            if (key := (MATES_TIMER, name)) in self._outbox.timers:
-                self._outbox.wake_in(key, MATES_S)
-            early = (self.pods.get(uid) for uid in self.bound.shrunk.wait_for(record.uid, name))
-            self._read_anew([one for one in early if one is not None])
+        if is_opportunistic:
+            self._outbox.wake_in((MISSING_TIMER, request.spec.group.name), MISSING_S)
             for uid in self._named.waiting_for(record.uid, request.spec.group):
                 self._retries.appeared(uid)
 

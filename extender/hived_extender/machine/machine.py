@@ -38,7 +38,7 @@ from hived_extender.machine import (
     stimuli,
     waiting,
 )
-from hived_extender.machine.cluster_cache import MATES_TIMER, ClusterCache
+from hived_extender.machine.cluster_cache import MISSING_TIMER, ClusterCache
 from hived_extender.machine.counts import Tallies
 from hived_extender.machine.effects import (
     AnnotatePod,
@@ -236,7 +236,7 @@ class Machine:
             **dict.fromkeys(gang_notices.TIMERS, self._gang_notices.time_came),
             **dict.fromkeys(statuses.TIMERS, self._statuses.time_came),
             empty_slots.TIMER: self._empty_slots.time_came,
-            MATES_TIMER: self.cache.mates_are_late,
+            MISSING_TIMER: self.cache.members_are_late,
             retries.TIMER: self._retries.time_came,
             announcements.TIMER: self.announcements.time_came,
             preemptions.TIMER: self.preemptions.time_came,

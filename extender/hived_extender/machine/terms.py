@@ -126,6 +126,7 @@ class Terms:
             record.writing, record.offer, record.is_in_core = NOT_WRITTEN, NO_OFFER, False
             if record.state in (PodState.BINDING, PodState.CLEARED):
                 record.place = NO_PLACE
+                self._cache.bound.shrunk.lost(record.uid)
                 self._cache.pods.move(record, PodState.WAITING)
             elif record.place.is_rewritten:
                 record.place = replace(record.place, is_rewritten=False)

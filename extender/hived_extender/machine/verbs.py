@@ -366,7 +366,7 @@ class Verbs:
         self, core: Core, record: PodRecord, request: PodRequest, phase: Phase, candidates: Mask | None
     ) -> tuple[Bind | Preempt | Wait, Wanted | None]:
         """Ask the core for a pod that starts by itself, or for its whole affinity group."""
-        if missing := self._cache.missing_mates(request):
+        if missing := self._cache.missing_members(request):
             return Wait(missing), None
         self._cache.bound.ask_for(core, record, request)
         is_filtering = phase is Phase.FILTERING

@@ -211,7 +211,7 @@ class WaitingPods:
         return ()
 
     def _try_single(self, core: Core, record: PodRecord, request: PodRequest) -> bool:
-        if missing := self._cache.missing_mates(request):
+        if missing := self._cache.missing_members(request):
             if not record.is_asked:
                 self._announcements.say(record, Reason.WAITING, missing)
             return False

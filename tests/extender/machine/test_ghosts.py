@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.extender.machine.small_cluster import Json, SmallCluster, spec_text
+from tests.extender.machine.small_cluster import NODES, Json, SmallCluster, spec_text
 
 GHOSTS = (
     "affinity group ns:g is opportunistic and has 1 of its 4 pods: it waits for the others, 2 minutes after the newest "
@@ -188,3 +188,46 @@ def test_the_rest_of_a_gang_whose_first_pods_ended_under_another_leader_starts()
     assert "has 2 of its 3 pods" in waits(cluster.filter(pods[0]))
     cluster.pass_time(121)
     assert len({cluster.filter(pod)["NodeNames"][0] for pod in pods[:2]}) == 2
+
+
+def test_a_group_that_started_in_part_stays_whole_if_its_binding_is_undone() -> None:
+    cluster = SmallCluster()
+    pods = [cluster.create(f"g-{number}", member(3)) for number in range(2)]
+    waits(cluster.filter(pods[0]))
+    cluster.pass_time(121)
+    for pod in pods:
+        assert cluster.filter(pod)["NodeNames"]
+    cluster.service.follow("another leads")
+    cluster.lead()
+    placed = [cluster.place(f"other-{number}", spec_text("b", priority=-1, leaf_cells=4))[0] for number in range(3)]
+    for pod in pods:
+        assert "FailedNodes" in cluster.filter(pod), "one node is free, and the two start together"
+    cluster.delete(placed[0])
+    assert len({cluster.filter(pod)["NodeNames"][0] for pod in pods}) == 2
+
+
+def test_a_pod_whose_node_was_refused_keeps_its_place_in_a_group_that_started_in_part() -> None:
+    cluster = SmallCluster()
+    pods = [cluster.create(f"g-{number}", member(3)) for number in range(2)]
+    waits(cluster.filter(pods[0]))
+    cluster.pass_time(121)
+    (first,) = cluster.filter(pods[0])["NodeNames"]
+    others = [name for name in NODES if name != first]
+    assert cluster.filter(pods[0], others)["NodeNames"] != [first]
+    assert cluster.filter(pods[1])["NodeNames"]
+    assert len(cluster.groups()) == 1
+
+
+def test_a_pod_that_comes_while_another_replica_leads_is_waited_for_too() -> None:
+    cluster = SmallCluster()
+    for number in range(4):
+        cluster.place(f"other-{number}", spec_text("b", priority=-1, leaf_cells=4))
+    pods = [cluster.create(f"g-{number}", member(4)) for number in range(2)]
+    waits(cluster.filter(pods[0]))
+    cluster.pass_time(121)
+    assert "of its 4 pods" not in waits(cluster.filter(pods[0]))
+    cluster.service.follow("another leads")
+    pods.append(cluster.create("g-2", member(4)))
+    cluster.lead()
+    for pod in pods:
+        assert "has 3 of its 4 pods" in waits(cluster.filter(pod))

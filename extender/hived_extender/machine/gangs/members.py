@@ -132,10 +132,10 @@ def _digest(pod: Pod) -> int:
     return hash((str(spec.affinity), owner, words, kueue.TOPOLOGY_GATE in pod.gates))
 
 
-MATES_S = 120.0
+MISSING_S = 120.0
 """The time after its newest pod for which an opportunistic group waits for missing ones."""
 
-_PATIENCE = f"{MATES_S / 60:.0f} minutes after the newest one at most"
+_PATIENCE = f"{MISSING_S / 60:.0f} minutes after the newest one at most"
 
 MOST_SLOTS = 4096
 """A group of more pods is asked about as if all were like the first."""

@@ -19,7 +19,7 @@ class ShrunkGroups:
     def __init__(self) -> None:
         self._written: dict[str, GroupSpec] = {}
         self._pods: dict[str, dict[str, int]] = {}  # leaf cells by group and uid
-        self._early: dict[str, dict[str, GroupSpec]] = {}  # of waiting pods, by written group and uid
+        self._early: dict[str, tuple[GroupSpec, GroupSpec]] = {}  # the written group and the part, by uid
 
     def __bool__(self) -> bool:
         return bool(self._pods or self._early)
@@ -27,27 +27,33 @@ class ShrunkGroups:
     def start_without(self, group: GroupSpec, sizes: Mapping[str, int], alone: str) -> None:
         """Let waiting pods start without the others of their group; leaf cells by uid, see `part_of` for `alone`."""
         part = part_of(group, Counter(sizes.values()), alone)
-        self._early[group.name] = dict.fromkeys(sizes, part)
+        self._early |= dict.fromkeys(sizes, (group, part))
 
-    def wait_for(self, uid: str, name: str) -> list[str]:
-        """Let a group wait for its others again as a new pod has come; the uids of its pods that would not have."""
-        early = self._early.get(name, {})
-        if not early or uid in early or name in self._pods:
+    def wait_for(self, uid: str, group: GroupSpec) -> list[str]:
+        """Let a group wait for its others again as a new pod has come; the uids of its pods that would not have.
+
+        Cost O(pods that start without others).
+        """
+        if uid in self._early or group.name in self._pods:
             return []
-        return list(self._early.pop(name))
+        early = [each for each, (written, _) in self._early.items() if written == group]
+        for each in early:
+            del self._early[each]
+        return early
 
     def put(self, uid: str, written: GroupSpec, size: int) -> None:
         """Add a pod of this size that has cells in a part of its author's group."""
-        self.forget(uid)
+        self.lost(uid)
         self._written[uid] = written
         self._pods.setdefault(written.name, {})[uid] = size
 
     def forget(self, uid: str) -> None:
-        """Remove a pod without cells."""
-        for name in [name for name, early in self._early.items() if uid in early]:
-            del self._early[name][uid]
-            if not self._early[name]:
-                del self._early[name]
+        """Remove a pod that is gone."""
+        self._early.pop(uid, None)
+        self.lost(uid)
+
+    def lost(self, uid: str) -> None:
+        """Note that a pod has no cells any more; it may wait for the same part of its group."""
         written = self._written.pop(uid, None)
         if written is not None:
             del self._pods[written.name][uid]
@@ -80,8 +86,9 @@ class ShrunkGroups:
         group, size = request.spec.group, request.spec.leaf_cell_count
         pods = {uid: each for uid, each in self._pods.get(group.name, {}).items() if uid != request.uid}
         if not pods or self._written[next(iter(pods))] != group:
-            return _in_group(request, self._early.get(group.name, {}).get(request.uid, group))
-        if present is not None and _has_free_slot(present, size):
+            written, part = self._early.get(request.uid, (group, group))
+            return _in_group(request, part) if written == group else request
+        if present is not None and _has_free_slot(present, size, request.uid):
             return _in_group(request, present.spec.group)
         wanted = sum(member.pod_count for member in group.members if member.leaf_cell_count == size)
         if sum(each == size for each in pods.values()) >= wanted:
@@ -110,6 +117,9 @@ def _in_group(request: PodRequest, group: GroupSpec) -> PodRequest:
     return replace(request, spec=with_group(request.spec, group))
 
 
-def _has_free_slot(group: Group, size: int) -> bool:
+def _has_free_slot(group: Group, size: int, uid: str) -> bool:
     sizes = sizes_of(group.spec.group.members)
-    return any(holder is None and each == size for holder, each in zip(group.holders, sizes, strict=True))
+    return any(
+        (holder is None or holder.uid == uid) and each == size
+        for holder, each in zip(group.holders, sizes, strict=True)
+    )
