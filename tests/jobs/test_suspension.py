@@ -10,7 +10,7 @@ from hived.values.errors import UserError
 from hived_extender.api.waiting import Job
 from hived_extender.jobs.kinds.marks import HELD
 from hived_extender.kube.client import KubeClient
-from hived_jobs.suspension import resume, suspend
+from hived_jobs.suspension import resume, suspend, suspend_cron
 from tests.stub_server import Request, StubServer
 
 
@@ -60,3 +60,16 @@ def test_a_job_of_volcano_is_held_and_released_by_its_own_commands() -> None:
         assert suspend(kube, job) == "is held already"
         assert resume(kube, job) == "released"
         assert writes == [*[("PATCH", ANY)] * 3, ("POST", "ResumeJob")]
+
+
+def test_a_cron_job_is_held_also_by_who_may_not_list_its_runs() -> None:
+    path = "/apis/batch/v1/namespaces/ns/cronjobs/nightly"
+    metadata = {"name": "nightly", "namespace": "ns", "uid": "u"}
+    made = {"metadata": metadata, "spec": {}}
+
+    def answer(request: Request) -> tuple[int, bytes]:
+        return (200, json.dumps(made).encode()) if request.path.startswith(path) else (403, b"{}")
+
+    with StubServer(answer) as server:
+        told = suspend_cron(KubeClient.connect(server.url), path, is_on=True)
+    assert told == "held: it starts no more runs; runs that are there go on"

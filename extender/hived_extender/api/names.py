@@ -162,6 +162,10 @@ def matching(jobs: Iterable[Job], name: str, namespace: str = "") -> list[Job]:
     if not namespace and "/" not in without_kind(name):  # of whatever namespace
         wanted -= {f"{DEFAULT_NAMESPACE}{sign}{each}" for each in bare for sign in "/:"}
     ranked = [(job, names_of(job.name, (*job.pods, *job.aliases))) for job in jobs]
+    if name.startswith("pod/") and namespace:
+        pod = f"{namespace}/{without_kind(name)}"
+        if found := [job for job, _ in ranked if pod in (job.name, *job.pods)]:
+            return found
     for rank in range(_BARE):
         if found := [job for job, names in ranked if not wanted.isdisjoint(names[rank])]:
             return found

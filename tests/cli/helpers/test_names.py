@@ -165,3 +165,10 @@ def test_virtual_clusters_are_completed(
 
 def test_a_service_that_does_not_answer_completes_nothing() -> None:
     assert completed(["why", "--server", "http://127.0.0.1:1"], "") == []
+
+
+def test_a_pod_that_is_named_with_its_kind_is_that_pod_before_a_group_of_the_name() -> None:
+    group = Job(name="lab:web", state="Running", namespace="lab", pods=["lab/web-a"])
+    other = Job(name="Job/lab/other", state="Running", namespace="lab", pods=["lab/web"])
+    assert matching([group, other], "pod/web", "lab") == matching([group, other], "pod/web") == [other]
+    assert matching([group, other], "web", "lab") == [group]

@@ -300,7 +300,8 @@ class DeviceObjects(OptionalKinds[DeviceKind]):
         except KubeError as error:
             if error.status not in (401, 403):
                 raise
-            found, cause = {}, str(error)
+            found = {path: kind for path, kind in self._served.items() if kind in kinds}  # as they were
+            cause = str(error)
         if kinds and not found and cause != self._complaint:
             self._complaint = cause
             log.info("claims of devices are not counted", extra={"fields": {"cause": cause}})

@@ -10,6 +10,7 @@ import pytest
 from hived_extender.kube.answers import Listing, WatchEvent
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.metrics import Metrics
+from hived_extender.kube.watch import GLANCES
 from hived_extender.machine.devices import dra
 from hived_extender.machine.devices.dra import DeviceObjects
 from tests.extender.kube.open_watch import OpenWatch
@@ -131,6 +132,19 @@ def test_objects_are_followed_from_when_they_are_served(
     api.versions = ("v1",)
     wait_until(cluster.service.lost_devices)
     assert len(cluster.service.lost_devices()) == 1
+
+
+def test_objects_that_may_not_be_seen_for_a_moment_count_as_before(
+    cluster: SmallCluster, start: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dra, "LOOK_INTERVAL_S", 0.01)
+    api = Api("v1")
+    api.lists[f"{BASE}/resourceclaims"] = [claim_in("v1")]
+    assert start(api).wait_until_listed(20.0)
+    api.refusal = KubeError(401, "Unauthorized", "the token is too old")
+    asked = len(api.asked)
+    wait_until(lambda: len(api.asked) > asked + 3 * GLANCES)
+    assert cluster.service.lost_devices()
 
 
 def test_objects_that_are_served_no_more_count_nothing(
