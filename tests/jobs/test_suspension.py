@@ -68,7 +68,7 @@ def test_a_cron_job_is_held_also_by_who_may_not_list_its_runs() -> None:
     made = {"metadata": metadata, "spec": {}}
 
     def answer(request: Request) -> tuple[int, bytes]:
-        return (200, json.dumps(made).encode()) if request.path.startswith(path) else (403, b"{}")
+        return (200, json.dumps(made).encode()) if request.target.startswith(path) else (403, b"{}")
 
     with StubServer(answer) as server:
         told = suspend_cron(KubeClient.connect(server.url), path, is_on=True)

@@ -277,9 +277,13 @@ class QueuedJobs(Queues):
         entry.evicted_for = winner
         evicted_for = masked(winner, entry.job.ref.namespace)  # owners read it
         kept = entry.kept.followed_by(
-            is_resumed=False, since_s=since_s or now, ran_since_s=entry.start_s,
-            evicted_for=evicted_for, late=late, returned=entry.returned,
-        )  # fmt: skip
+            is_resumed=False,
+            since_s=since_s or now,
+            ran_since_s=entry.start_s,
+            evicted_for=evicted_for,
+            late=late,
+            returned=entry.returned,
+        )
         self._go_to(entry, Life.LEAVING, kept, Change.SUSPEND, now)
 
     def own(self, key: str) -> None:
