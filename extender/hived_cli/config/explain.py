@@ -41,7 +41,7 @@ def draw(chains: Sequence[DividedChain], vcs: Sequence[str]) -> str:
 def _draw_chain(chain: DividedChain, letter_of: dict[str, str]) -> Iterator[str]:
     leaf_type = chain.levels[-1].cell_type
     size = f"{counted(len(chain.tops), 'top-level cell')}, {counted(chain.node_count, 'node')}, "
-    yield click.style(chain.name, bold=True) + f"   {size}{chain.leaf_count} {leaf_type}"
+    yield click.style(chain.name, bold=True) + f"   {size}{counted(chain.leaf_count, leaf_type)}"
     yield f"{_INDENT}cells: {_enumerate(chain.tops)}"
     having = [vc for vc in letter_of if chain.leaves_of(vc)]
     for block in _blocks(chain, having):

@@ -24,7 +24,7 @@ def test_a_chain_is_drawn_with_a_column_for_each_virtual_cluster() -> None:
     assert (
         result.output
         == """\
-RACK   3 top-level cells, 6 nodes, 24 GPU
+RACK   3 top-level cells, 6 nodes, 24 GPUs
   cells: 0, 1, 2
 
   LEVEL   CELL TYPE       CELLS   LEAVES EACH   simulation   genomics   default   SPARE
@@ -175,7 +175,7 @@ def test_a_file_with_mistakes_is_refused_with_all_of_them(tmp_path: Path) -> Non
     file.write_text((SAMPLES / "racks.yaml").read_text().replace("cellNumber: 8", "cellNumber: 9"))
     result = explain(file)
     assert result.exit_code == 1
-    assert "9 A100-SWITCH cells of chain A100-RACK promised" in result.stderr
+    assert "65 A100-SWITCH cells of chain A100-RACK promised (training 40, research 16, notebooks 9)" in result.stderr
 
 
 @pytest.mark.long
@@ -193,6 +193,6 @@ def test_16_384_nodes_are_drawn_at_once(tmp_path: Path, racks: int) -> None:
     )
     start = time.thread_time()
     result = explain(file)
-    assert "RACK   4096 top-level cells, 16384 nodes, 131072 " in result.output
+    assert "RACK   4,096 top-level cells, 16,384 nodes, 131,072 GPUs" in result.output
     assert "cells: 0, 1, 2, ... 4095" in result.output
     assert time.thread_time() - start < 10

@@ -324,7 +324,7 @@ def test_a_cell_type_has_to_be_clear(cell_type: str, message: str) -> None:
 
 def test_a_type_that_heads_a_chain_is_the_one_of_that_chain() -> None:
     assert "- {cellType: NODE.PAIR, cellNumber: 1}" in set_vc(SOUND, "b", {"NODE.PAIR": 1})
-    with pytest.raises(ConfigError, match="NODE cells of chain NODE"):
+    with pytest.raises(ConfigError, match="cells of chain NODE promised"):
         set_vc(SOUND, "b", {"NODE": 2})
 
 
