@@ -95,7 +95,7 @@ def test_a_plan_changes_nothing_and_says_who_is_hit_on_which_cells(kube: KubeCli
     words = text_of(response.text)
     assert response.status_code == 200
     assert "1 running or reserving job is affected; 1 is not" in words
-    assert "ns:h a 0 goes on, but its cells are no longer hived" in unescaped(words)
+    assert "ns:h 1 pod a 0 goes on, but its cells are no longer hived" in unescaped(words)
     assert "Nodes added: n9" in words
     assert "Nodes removed: n3" in words
     (marks,) = re.findall(r'data-marks="([^"]*)"', response.text)

@@ -350,15 +350,16 @@ def test_a_job_is_found_by_every_name_that_commands_take(queue_client: FlaskClie
 
 
 def test_a_pod_that_is_called_as_a_job_of_a_queue_has_its_own_page(queue_client: FlaskClient, jobs: Jobs) -> None:
-    """Its full name counts first; the name of both leads to the list of them."""
+    """Its full name and its kind count first; the name of both leads to the list of them."""
     pod = template("a", 1, "10", "100000")
     jobs.kube.create(PODS, pod | {"metadata": pod["metadata"] | {"name": "third"}})
     jobs.expect(lambda: 'href="/page/jobs/default/third"' in page(queue_client, "/page/jobs?q=third"))
     for name in ("default/third", "Job/default/third"):
         assert f"<h1>{name}</h1>" in page(queue_client, f"/page/jobs/{name}")
-    for name in ("third", "job/third"):
+    meant = {"third": "?q=third", "job/third": "/Job/default/third", "pod/third": "/default/third"}
+    for name, place in meant.items():
         moved = queue_client.get(f"/page/jobs/{name}", headers={"Accept": BROWSER})
-        assert (moved.status_code, moved.headers["Location"]) == (303, "/page/jobs?q=third")
+        assert (moved.status_code, moved.headers["Location"]) == (303, f"/page/jobs{place}")
     jobs.kube.delete(f"{PODS}/third", grace_period_s=0)
     jobs.expect(lambda: "/page/jobs/default/third" not in page(queue_client, "/page/jobs?q=third"))
 
