@@ -116,7 +116,7 @@ def print_forecasts(
 
 
 def _would(one: PodOutcome) -> str:
-    """What a pod would do. One that takes no cells has no node of hived, which knows of no room for CPU and memory."""
+    """Says what a pod would do. hived gives a node only to a pod that takes cells."""
     if one.outcome == "bind" and not one.node:
         return "be left to kube-scheduler"
     return _OUTCOMES.get(one.outcome, one.outcome)
