@@ -266,12 +266,15 @@ class Row(msgspec.Struct):
         decided = self.failed if self.state == "Failed" and self.failed is not None else self.decided
         if decided is not None and self.state in _SAYS and decided.how not in _SAYS[self.state]:
             decided = None
+        exit_code = None if decided is None else decided.exit_code
+        if exit_code is None and self.state == "Completed" and self.owner is not None and _needs_success(self.owner):
+            exit_code = 0  # its last pod went before its status was seen
         gap_s = 0.0 if self.from_s is None else self.until_s - self.from_s
         ended = Ended(
             at=rfc3339(self.ended_s),
             created=rfc3339(self.created_s),
             started=rfc3339(self.started_s),
-            exit_code=None if decided is None else decided.exit_code,
+            exit_code=exit_code,
             reason=self.reason if decided is None or not decided.says_why else decided.reason,
             pod=decided.pod if decided is not None else "",
             node=decided.node if decided is not None else "",
@@ -714,6 +717,11 @@ class EndedJobs:
                 self._changed.clear()
         if self._dropped and self._store.write(_DROP, [(number,) for number in self._dropped]):
             self._dropped.clear()
+
+
+def _needs_success(owner: JobName) -> bool:
+    """Is a job of this kind complete only once its pods have succeeded?"""
+    return (owner.group, owner.kind) == ("batch", "Job")
 
 
 def _name_of(one: PodEnd) -> str:

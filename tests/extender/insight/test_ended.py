@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
-from hived_extender.api.waiting import Ended, Job
+from hived_extender.api.waiting import Ended, EndState, Job
 from hived_extender.insight import ended as ledger
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.ended import DAY_S, KEPT_S, NEWS_S, EndedJobs, Eviction
@@ -393,6 +393,20 @@ def test_a_job_that_its_queue_suspends_lost_its_cells_once_however_long_its_pods
     for found, since_s in losses:
         row.lost(replace(found), since_s)
     assert (row.eviction_count, len(row.evictions)) == (count, count)
+
+
+@pytest.mark.parametrize(
+    ("group", "state", "expected"),
+    [("batch", "Completed", 0), ("batch", "Deleted", None), ("batch.volcano.sh", "Completed", None)],
+)
+def test_a_job_that_is_complete_by_the_success_of_its_pods_has_exit_code_0_though_none_was_seen_to_end(
+    group: str, state: EndState, expected: int | None
+) -> None:
+    row = ledger.Row(1, "Job/ns/j", owner=JobName(group, "Job", "ns", "j"))
+    row.close(state, AT)
+    ended = row.job(AT).ended
+    assert ended is not None
+    assert ended.exit_code == expected
 
 
 # Restarts and bounds
