@@ -70,7 +70,7 @@ def _facts(found: Status, now: datetime) -> Iterator[tuple[str, str]]:
     if found.recovered is not None:
         yield "recovered", _recovered(found.recovered)
     if found.nodes:
-        yield "nodes", f"{found.nodes}" + (f", {found.bad_nodes} of them cannot be used" if found.bad_nodes else "")
+        yield "nodes", f"{found.nodes}" + (f", {found.bad_nodes} of them bad" if found.bad_nodes else "")
         yield "promises", _promises(found)
     for one in found.certificates:
         seconds = seconds_since(one.until, now)

@@ -18,6 +18,7 @@ from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.job import JobName
 from hived_extender.jobs.kinds.gates import GATE
 from hived_extender.jobs.kinds.marks import BEGIN, USER
+from hived_extender.jobs.progress import seconds_of
 from hived_extender.kube.answers import KubeError
 from hived_extender.queues.table import STATE
 from tests.expecting import expect_soon
@@ -74,6 +75,9 @@ def test_the_pods_of_each_job_are_counted_in_its_queue_and_on_the_pages(tmp_path
     with jobs_on(tmp_path) as jobs:
         jobs.create("many", "b", gpus=2, pods=3)
         jobs.expect(lambda: len(jobs.nodes("many")) == 3)
+        listed, queued = (jobs.inspector.fetch(path) for path in ("/v1/inspect/jobs", "/v1/inspect/queues/jobs/b"))
+        since = [seconds_of(json.loads(listed)["items"][0]["since"]), json.loads(queued)["items"][0]["since"]]
+        assert since[0] == since[1], "since its first pod runs"
         jobs.create("later", "b", gpus=4, pods=2)
         jobs.expect(lambda: jobs.queued("b") == ["later"])
         jobs.expect(lambda: "3 of 3 run" in hived(jobs, "get", "queue", "b").output, jobs.rest)

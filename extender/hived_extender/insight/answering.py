@@ -279,6 +279,35 @@ class SharedAnswers(Generic[V]):
                 del self._answers[question]
 
 
+class Glances(Generic[V]):
+    """Looks at an answer that may take long, and is made beside. Thread-safe."""
+
+    def __init__(self, compute: Callable[[], V]) -> None:
+        self._compute, self._lock = compute, threading.Lock()
+        self._latest: V | None = None
+        self._coming: Future[V] | None = None
+
+    def get(self, within_s: float) -> V | None:
+        """The answer if it can be had in so many seconds, else an earlier one; None before the first.
+
+        It is made anyway. Raises as `compute`.
+        """
+        with self._lock:
+            if self._coming is None or self._coming.done():
+                self._coming = Future()
+                threading.Thread(target=self._fill, args=(self._coming,), daemon=True).start()
+            coming = self._coming
+        with suppress(TimeoutError):
+            self._latest = coming.result(within_s)
+        return self._latest
+
+    def _fill(self, coming: Future[V]) -> None:
+        try:
+            coming.set_result(self._compute())
+        except BaseException as error:
+            coming.set_exception(error)
+
+
 FRESH_S = 2.0
 """The greatest age of an answer. Pages ask again every few seconds."""
 
@@ -382,36 +411,11 @@ class Answering:
         self._outcomes: tuple[Snapshot | None, Outcomes] = None, {}
         self._turn = threading.Lock()  # one answer at a time is worked out: each takes turns with filter calls
         self._emptied, self._judging = Emptied(), threading.Lock()
-        self._glancing = threading.Lock()
-        self._latest: View | None = None
-        self._glanced: Future[View | None] = Future()
-        self._glanced.set_result(None)
 
     def view(self, *, is_new: bool = False) -> View:
         """The jobs as they are now, or were a moment ago unless it `is_new`. Raises NotLeadingError."""
         self._service.check_leads()
         return (self._views.get_new if is_new else self._views.get)("view", self._in_turn(self._look))
-
-    def glance(self, within_s: float) -> View | None:
-        """The view if it can be had in so many seconds, else an earlier one; None before the first. It is made anyway.
-
-        Raises NotLeadingError.
-        """
-        self._service.check_leads()
-        with self._glancing:
-            if self._glanced.done():
-                self._glanced = Future()
-                threading.Thread(target=self._fill, args=(self._glanced,), daemon=True).start()
-            coming = self._glanced
-        with suppress(TimeoutError):
-            self._latest = coming.result(within_s)
-        return self._latest
-
-    def _fill(self, coming: "Future[View | None]") -> None:
-        try:
-            coming.set_result(self.view())
-        except BaseException as error:
-            coming.set_exception(error)
 
     def find(self, name: str) -> tuple[View, ListedJob]:
         """A job, and the view that it is in: a newer one if an older one does not have it, or has it as preempted.

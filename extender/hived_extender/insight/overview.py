@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from hived.values.errors import HivedError
 from hived.values.specs import Rules
 from hived_config.settings import value_of
 from hived_config.words import counted
+from hived_extender.api.queues import QueueReport
 from hived_extender.api.status import (
     CertificateUse,
     FailedPod,
@@ -29,15 +31,14 @@ from hived_extender.api.status import (
 from hived_extender.api.waiting import BadNode
 from hived_extender.insight.answering import Answering, View
 from hived_extender.insight.ended import DAY_S
-from hived_extender.insight.listing import with_queued
-from hived_extender.insight.queued import job_of
+from hived_extender.insight.queued import count_jobs
 from hived_extender.insight.store import Store
 from hived_extender.machine.certificates import rfc3339
 from hived_extender.machine.cluster_cache import CORDONED, GONE
 from hived_extender.machine.devices.guarantees import shared_shortages, short_nodes
 from hived_extender.machine.service import Service
 from hived_extender.machine.verbs import NotLeadingError
-from hived_extender.queues.answering import QueueAnswers, Wanted
+from hived_extender.queues.answering import QueueAnswers
 
 SOON_S = 30 * DAY_S
 """A certificate that expires sooner is told of."""
@@ -117,26 +118,20 @@ class Overview:
         """Return the status that only a leader knows."""
         snapshot, now_s = view.snapshot, view.snapshot.at
         began, failed = self._service.term_began()
-        running, waiting, borrowed, queues, queued = 0, 0, 0, [], []
+        jobs, queues = count_jobs(view, self._queues), list[QueueReport]()
         if self._queues.is_enabled:
-            try:
+            with suppress(HivedError):  # they are about to begin
                 queues = self._queues.queues()
-                queued = self._queues.some_jobs(Wanted(is_waiting=True), None, 0, None)[1]
-            except HivedError:  # they are about to begin
-                queues = []
-            running, waiting = sum(one.running for one in queues), sum(one.waiting for one in queues)
-            borrowed = sum(one.borrowed for one in queues)
-        jobs = with_queued(view.jobs, [one.job for one in view.jobs], [job_of(one, view) for one in queued])
         with snapshot.lock:
             state = snapshot.state
             short = [(vc, short_nodes(state, vc, with_used=False)) for vc in state.topology.vc_names]
             shared = [str(one) for one in shared_shortages(state)]
-            nodes, bad = len(state.topology.node_names), int(state.cells.node_bad.sum())
+            nodes = len(state.topology.node_names)
         return msgspec.structs.replace(
             known,
             leads_since=rfc3339(began.at_s),
             nodes=nodes,
-            bad_nodes=bad,
+            bad_nodes=len(snapshot.bad),
             recovered=Recovered(
                 at=rfc3339(began.at_s),
                 bound=began.bound,
@@ -156,15 +151,15 @@ class Overview:
             ],
             shared=shared,
             jobs=JobTotals(
-                now=dict(Counter(job.state for job in jobs if job.ended is None)),
+                now=dict(jobs.by_state),
                 ended=dict(Counter(job.state for job in self._answering.ended(now_s - DAY_S))),
             ),
             queues=QueueTotals(
                 is_enabled=self._queues.is_enabled,
                 queues=len(queues),
-                waiting=waiting,
-                running=running,
-                borrowed=borrowed,
+                waiting=jobs.in_queues,
+                running=sum(one.running for one in queues),
+                borrowed=sum(one.borrowed for one in queues),
             ),
         )
 
@@ -198,7 +193,8 @@ class Overview:
             Notice(one, "repair or uncordon nodes (hived get nodes --bad), or lower a promise") for one in known.shared
         ]
         if known.bad_nodes and not (known.short or known.shared):
-            text = f"{known.bad_nodes} of {counted(known.nodes, 'node')} cannot be used; all promises hold"
+            bad = f"{known.bad_nodes} of {counted(known.nodes, 'node')} {'is' if known.bad_nodes == 1 else 'are'} bad"
+            text = f"{bad}; all promises hold"
             found.append(Notice(text, "hived get nodes --bad says why"))
         if known.jobs.now.get("Refused"):
             refused = known.jobs.now["Refused"]

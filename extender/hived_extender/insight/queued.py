@@ -4,28 +4,32 @@ The queue says whether it is their turn. The cells are judged as if the job aske
 the queue asks when it is.
 """
 
-from collections.abc import Callable, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from hived.scenario import Asked
-from hived.values.errors import UserError
+from hived.values.errors import HivedError, UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_config.words import counted, listed_with
 from hived_extender.api.names import GANG, short_name
 from hived_extender.api.queues import HELD_LATER, QueuedJob
-from hived_extender.api.waiting import FOR_JOBS, RECLAIMING, Certificate, IfResult, Job, Unblock, When, Why
-from hived_extender.insight.answering import Answering, View
-from hived_extender.insight.listing import ListedJob
+from hived_extender.api.waiting import FOR_JOBS, RECLAIMING, Certificate, IfResult, Job, JobState, Unblock, When, Why
+from hived_extender.insight.answering import FRESH_S, Answering, Glances, SharedAnswers, View
+from hived_extender.insight.listing import ListedJob, with_queued
 from hived_extender.insight.snapshot import WaitingEntry
 from hived_extender.insight.trials import Change, Ends, OtherCluster, Priority, words
 from hived_extender.insight.unblocks import MOST_OF_A_KIND, MOST_SHOWN
 from hived_extender.jobs.kinds import gangs
+from hived_extender.jobs.progress import seconds_of
 from hived_extender.machine.certificates import rfc3339
 from hived_extender.machine.offers import Asking
-from hived_extender.queues.answering import Question, QueueAnswers, Seen
+from hived_extender.queues.answering import Question, QueueAnswers, Seen, Wanted
 from hived_extender.queues.own_schedule import Certainty
 from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn, NotYet, in_part
 
@@ -35,6 +39,39 @@ NO_ENDS = ", and too few of the jobs that have to end say when they do"
 
 UNLESS_USED = "other jobs use its quota or its cells first"
 """Not covered by declared limits: nothing is kept for a job that waits for its quota."""
+
+
+class JobCounts(msgspec.Struct, frozen=True):
+    """Jobs that have not ended: how many are in each state, and how many of those that wait are in queues."""
+
+    by_state: Mapping[str, int]
+    in_queues: int
+
+    @property
+    def waiting(self) -> int:
+        """All that wait, and whom nobody holds."""
+        return sum(self.by_state.get(state, 0) for state in _ARE_TO_START)
+
+
+_ARE_TO_START: tuple[JobState, ...] = ("Waiting", "Preempting")
+
+
+def count_jobs(view: View, queues: QueueAnswers | None) -> JobCounts:
+    """All jobs as `hived get jobs` lists them, with those of queues once these have begun. Cost O(jobs), in pieces."""
+    queued: list[QueuedJob] = []
+    if queues is not None and queues.is_enabled:
+        with suppress(HivedError):  # they are about to begin
+            queued = queues.some_jobs(Wanted(is_waiting=True), None, 0, None)[1]
+    jobs = with_queued(view.jobs, [one.job for one in view.jobs], [job_of(one, view) for one in queued])
+    found = [job for job in jobs if job.ended is None]
+    in_queues = sum(job.state in _ARE_TO_START for job in found if job.queue)
+    return JobCounts(Counter(job.state for job in found), in_queues)
+
+
+def glances_at_counts(answering: Answering, queues: QueueAnswers | None) -> Glances[JobCounts]:
+    """Glances at these counts for many callers, who share them. Each raises NotLeadingError."""
+    answers: SharedAnswers[JobCounts] = SharedAnswers(FRESH_S, time.monotonic)
+    return Glances(lambda: answers.get("jobs", lambda: count_jobs(answering.view(), queues)))
 
 
 def why_queued(queues: QueueAnswers, answering: Answering, name: str, seen: Seen) -> Why | None:
@@ -198,7 +235,8 @@ def _lent_once(queues: QueueAnswers, answering: Answering, question: Question, l
 
 
 def with_counts(jobs: Sequence[QueuedJob], answering: Answering | None) -> list[QueuedJob]:
-    """The jobs of queues with the counts of their pods, which those that have cells get from the list of all jobs.
+    """The jobs of queues with the counts of their pods, which those that have cells get from the list of all jobs, as
+    they do since when they run.
 
     One that runs while pods of it wait, such as one made anew for a pod that has ended, says so. A gang has the counts
     of the job of which it is a part there. Cost: a view, if there is any with pods. Raises NotLeadingError.
@@ -219,7 +257,13 @@ def _counted(job: QueuedJob, row: ListedJob) -> QueuedJob:
     counts = row.job.counts
     told = in_part(counts.words) if counts.waiting and counts.running else ""
     reason = job.reason.removesuffix(HELD_LATER)
-    return replace(job, counts=counts, reason=reason + told + job.reason.removeprefix(reason))
+    since = seconds_of(row.job.since) if row.job.state == job.state else None
+    return replace(
+        job,
+        counts=counts,
+        reason=reason + told + job.reason.removeprefix(reason),
+        since=job.since if since is None else since,
+    )
 
 
 _WITH_PODS = ("Starting", "Running", "Leaving")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from hived_extender.api.waiting import When
 from hived_extender.insight import answering
 from hived_extender.insight import forecast as forecaster_module
-from hived_extender.insight.answering import Answering
+from hived_extender.insight.answering import Answering, Glances
 from hived_extender.insight.forecast import Forecaster
 from hived_extender.insight.snapshot import Snapshot
 from hived_extender.machine.service import Service
@@ -47,24 +47,25 @@ def test_a_forecast_that_fails_is_logged_and_the_next_is_tried(
 
 def test_a_glance_waits_for_no_view_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
     small = SmallCluster()
-    answers, real, may_go_on = Answering(small.service, fresh_s=0.0), answering.take, threading.Event()
+    glances = Glances(Answering(small.service, fresh_s=0.0).view)
+    real, may_go_on = answering.take, threading.Event()
 
     def slow(service: Service) -> Snapshot:
         assert may_go_on.wait(30)
         return real(service)
 
     monkeypatch.setattr(answering, "take", slow)
-    assert answers.glance(0.01) is None
+    assert glances.get(0.01) is None
     may_go_on.set()
-    first = expect_soon(lambda: answers.glance(0.01))
+    first = expect_soon(lambda: glances.get(0.01))
     may_go_on.clear()
     small.create("p")
-    assert answers.glance(0.01) is first
+    assert glances.get(0.01) is first
     may_go_on.set()
-    wait_until(lambda: (found := answers.glance(0.01)) is not None and "ns/p" in found.named)
+    wait_until(lambda: (found := glances.get(0.01)) is not None and "ns/p" in found.named)
     small.has_lease = False
     with pytest.raises(NotLeadingError):
-        answers.glance(0.01)
+        glances.get(0.01)
 
 
 def test_a_forecast_is_not_told_once_the_causes_have_changed(monkeypatch: pytest.MonkeyPatch) -> None:

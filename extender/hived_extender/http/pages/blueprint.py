@@ -21,6 +21,7 @@ from hived_extender.http.pages import (
 from hived_extender.http.pages.cells import Frames
 from hived_extender.http.pages.site import ASSETS, FRAGMENT, PREFIX, TABS, Site, add_safety
 from hived_extender.http.routing import Backend
+from hived_extender.insight.queued import glances_at_counts
 
 FOREVER = "public, max-age=31536000, immutable"
 UNAVAILABLE = 503
@@ -34,7 +35,8 @@ def pages(backend: Backend, gate: Gate) -> Site:
     blueprint.add_app_template_filter(_job_path, "job_path")
     blueprint.add_app_template_filter(duration, "duration")
     blueprint.add_app_template_filter(paths.page_node_path, "node_path")
-    site = Site(backend, gate, Frames(backend.service.reader), backend.masking or Masking(gate), blueprint)
+    counts = None if backend.answering is None else glances_at_counts(backend.answering, backend.queue_answers)
+    site = Site(backend, gate, Frames(backend.service.reader), backend.masking or Masking(gate), blueprint, counts)
     blueprint.add_url_rule(f"{PREFIX}/static/<path:name>", "static", _static)
     for module in (cluster_pages, jobs_pages, submit_page, configuration_pages, time_pages, glossary):
         module.add_pages(site)

@@ -30,6 +30,7 @@ from hived_extender.http.pages.cells import (
 from hived_extender.http.pages.site import BYTES, PREFIX, Site, paged
 from hived_extender.insight import holding
 from hived_extender.insight.holding import Held
+from hived_extender.insight.queued import JobCounts
 
 ROWS = 64
 """Rows of one page of the table."""
@@ -77,15 +78,12 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Totals(msgspec.Struct, frozen=True):
-    """The cluster in a line: GPUs in all, used, and of these lent; jobs that `wait`, None while they are counted, and
-    of these `queued` without pods.
-    """
+    """The cluster in a line: GPUs in all, used, and of these lent; `jobs` are None while they are counted."""
 
     gpus: int
     used: int
     lent: int
-    waiting: int | None
-    queued: int
+    jobs: JobCounts | None
 
     @property
     def percent(self) -> str:
@@ -224,11 +222,8 @@ def _totals(site: Site, frame: Frame) -> Totals:
         use = keys >> USE_SHIFT & 3
         lent += int((use == Use.LENT).sum())
         used += int((use == Use.USED).sum())
-    answering, queues = site.backend.answering, site.backend.queue_answers
-    view = None if answering is None else answering.glance(SOON_S)
-    queued = sum(queue.waiting for queue in queues.queues()) if queues is not None and queues.is_enabled else 0
-    waiting = None if view is None else queued + sum(one.job.state in ("Waiting", "Preempting") for one in view.jobs)
-    return Totals(sum(map(len, frame.keys)), used + lent, lent, waiting, queued)
+    jobs = None if site.counts is None else site.counts.get(SOON_S)
+    return Totals(sum(map(len, frame.keys)), used + lent, lent, jobs)
 
 
 def _shown(mask: Mask, found: Held) -> Held:

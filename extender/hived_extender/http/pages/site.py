@@ -38,6 +38,8 @@ from hived_extender.http.browsers import HTML, SAFETY
 from hived_extender.http.masking import Mask, Masking
 from hived_extender.http.pages.cells import Frames
 from hived_extender.http.routing import Backend
+from hived_extender.insight.answering import Glances
+from hived_extender.insight.queued import JobCounts
 from hived_extender.kube.client import KubeClient, KubeError
 
 FOLDER = Path(__file__).parent / "static"
@@ -188,6 +190,7 @@ class Site:
     frames: Frames
     masking: Masking
     blueprint: Blueprint
+    counts: Glances[JobCounts] | None
     guard: FormGuard = field(default_factory=FormGuard)
 
     @property

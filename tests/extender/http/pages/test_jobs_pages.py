@@ -17,6 +17,7 @@ from hived_extender.http.app import create_app
 from hived_extender.http.change_rights import ConfigPushes, MayDo, QueueChanges
 from hived_extender.http.pages.jobs_pages import Filters, _may_help
 from hived_extender.queues.answering import QueueAnswers
+from tests.expecting import expect_soon
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
 from tests.extender.http.secured import ReviewServer
 from tests.extender.machine.small_cluster import SmallCluster, node, spec_text
@@ -411,13 +412,16 @@ def test_the_page_of_a_virtual_cluster_leads_to_its_queues(queue_client: FlaskCl
     assert "There is no queue of nobody" in text_of(page(queue_client, "/page/queues?vc=nobody"))
 
 
-def test_a_job_is_held_and_released_and_its_page_says_so(queue_client: FlaskClient) -> None:
+def test_a_job_is_held_and_released_and_its_page_says_so(queue_client: FlaskClient, jobs: Jobs) -> None:
     answer = post(queue_client, change="hold")
     assert (answer.status_code, answer.headers["Location"]) == (303, f"/page/jobs/{SECOND}")
     html = page(queue_client, f"/page/jobs/{SECOND}")
     assert "Held" in text_of(html)
     assert 'value="release"' in html
     assert 'value="hold"' not in html
+    expect_soon(lambda: "1 job waits , 1 of them in queues" in text_of(page(queue_client, "/page/cluster")))
+    now = jobs.inspector.status()
+    assert (now.jobs.now, now.queues.waiting) == ({"Waiting": 1, "Held": 1, "Refused": 1, "Running": 1}, 1)
     assert post(queue_client, change="release").status_code == 303
     assert "Waiting at place 1" in text_of(page(queue_client, f"/page/jobs/{SECOND}"))
 
