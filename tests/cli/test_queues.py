@@ -55,6 +55,11 @@ def rows(result: Result) -> list[list[str]]:
     return [line.split() for line in result.output.splitlines()[1:]]
 
 
+def html_of(jobs: Jobs, path: str) -> str:
+    url = f"{jobs.running.extender.url}/page/{path}"
+    return urllib3.request("GET", url, headers={"Accept": "text/html"}).data.decode()
+
+
 def places(jobs: Jobs) -> list[str]:
     """The names of the jobs that wait in queue b."""
     return [row[1] for row in rows(hived(jobs, "get", "queue", "b")) if row[0] != "-"]
@@ -85,8 +90,7 @@ def test_the_pods_of_each_job_are_counted_in_its_queue_and_on_the_pages(tmp_path
         place = header.index("PODS")
         assert [row[place:].split("  ")[0] for row in (later, many)] == ["2 to come", "3 of 3 run"]
         for path, told in (("queues/b", ["3 of 3 run", "2 to come"]), ("jobs", ["3 of 3 run"])):
-            page = urllib3.request("GET", f"{jobs.running.extender.url}/page/{path}", headers={"Accept": "text/html"})
-            text = page.data.decode()
+            text = html_of(jobs, path)
             assert ">Pods</th>" in text
             assert [words in text for words in told] == [True] * len(told)
 
@@ -185,6 +189,11 @@ def test_a_set_whose_pods_queue_one_by_one_is_one_row_which_runs_and_is_held(tmp
         assert row("jobs").startswith(name)
         expect_soon(lambda: f" {name} " in row("queue", "b"))
         assert row("queue", "b").split()[3] == "24"
+        page = html_of(jobs, "queues/b")
+        assert re.findall(r'<a href="(/page/jobs/[^"]*web[^"]*)"', page) == [f"/page/jobs/{name}"]
+        assert ">24<" in page
+        assert ">1 job: " in page
+        assert f"<h1>{name}</h1>" in html_of(jobs, f"jobs/{name}")
         parts = rows(hived(jobs, "get", "queue", "b", "-o", "wide"))
         assert sorted(part[1] for part in parts) == [f"Gang/default/web-{number}" for number in range(3)]
         (waiting,) = [part[1] for part in parts if part[0] == "1"]

@@ -17,7 +17,7 @@ from werkzeug.wrappers import Response as Plain
 from hived.values.errors import UserError
 from hived_extender.api import paths
 from hived_extender.api.names import is_full, matching
-from hived_extender.api.queues import QueueAction, QueueArgs, QueuedJob, QueueReport
+from hived_extender.api.queues import QueueAction, QueueArgs, QueuedJob, QueueReport, folded
 from hived_extender.api.waiting import (
     MASKED,
     UNTRIED_CAUSES,
@@ -36,7 +36,7 @@ from hived_extender.http.masking import Mask
 from hived_extender.http.pages.cells import Kind, marks_of
 from hived_extender.http.pages.site import POLL_S, Site, page_number, paged
 from hived_extender.insight.answering import NOT_FOUND, Answering, View, unknown
-from hived_extender.insight.listing import ListedJob
+from hived_extender.insight.listing import ListedJob, held_as
 from hived_extender.insight.queued import job_of, try_on_queued, why_queued, with_counts
 from hived_extender.jobs.kinds.kind import path_of
 from hived_extender.jobs.kinds.table import find_kind
@@ -188,7 +188,7 @@ class JobsPages:
             return self._elsewhere(name, mask, listed.name if is_seen else "")
         queued = queued or next(filter(None, (self._place(each, mask) for each in listed.queues_as)), None)
         if queued is not None and queued.state in WITHOUT_PODS:
-            return self._waiting_in_queue(queued, mask)
+            return self._waiting_in_queue(queued, mask, listed.job)
         why = mask.why(self._answering.why(listed.name), view.snapshot.at, view.namespaces)
         tried = self._try(lambda words: self._outcome(view, listed, words, mask), why.certificate)
         marks = _marks(view, listed, why.certificate)
@@ -202,8 +202,8 @@ class JobsPages:
             marks=json.dumps(marks) if marks else "",
         )
 
-    def _waiting_in_queue(self, queued: QueuedJob, mask: Mask) -> Response:
-        """A job that waits in a queue, without pods."""
+    def _waiting_in_queue(self, queued: QueuedJob, mask: Mask, whole: Job | None = None) -> Response:
+        """A job that waits in a queue, without pods; or the `whole` of which it is the first part that waits there."""
         queues = self._queues
         assert queues is not None
         seen = mask.seen(queues.namespaces())
@@ -211,6 +211,7 @@ class JobsPages:
         why = (
             Why(job=mask.job(job_of(queued, view))) if why is None else mask.why(why, view.snapshot.at, view.namespaces)
         )
+        why = why if whole is None else msgspec.structs.replace(why, job=held_as(whole, why.job))
 
         def outcome(words: Sequence[str]) -> IfResult | None:
             found = try_on_queued(queues, self._answering, queued.name, seen, words, mask.shows)
@@ -517,15 +518,16 @@ class QueuesPages:
             page = last
             total, jobs = self._answers.some_jobs(Wanted(name), seen, (page - 1) * ROWS, ROWS)
         jobs = with_counts(jobs, self._site.backend.answering)
+        rows = folded(mask.queued(job) for job in jobs)
         return self._site.page(
             "queue.html",
             QUEUES_TAB,
             f"Queue {name}",
             poll_s=POLL_S if total < MANY else SELDOM_S,
             queue=_named(self._answers.queues(), name),
-            rows=[self._row(mask.queued(job)) for job in jobs],
-            has_counts=any(job.counts.words for job in jobs),
-            count=total,
+            rows=[self._row(job) for job in rows],
+            has_counts=any(job.counts.words for job in rows),
+            count=total - len(jobs) + len(rows),
             page=page,
             pages=tuple(paged(total, page, ROWS)),
             url=paths.page_queue_path(name),
