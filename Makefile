@@ -90,10 +90,10 @@ browser: kernels ## every page in a real browser: widths, colours, keyboard, no 
 docs: $(READY) ## the site of the documentation, in out/docs: links and anchors are checked
 	$(BIN)/python -m docs.site.build
 
-# The programs are built into a cache at first, which takes Go and minutes.
+# The programs are built into a cache at first, which takes Go and minutes. Tests wait more than they compute: two at once.
 e2e: $(READY) ## the lab and all scenarios on a real control plane
 	$(BIN)/python -m tests.e2e.tools
-	HIVED_E2E=1 $(BIN)/python -m pytest -m "" tests/e2e --ignore tests/e2e/controllers --ignore tests/e2e/failures --ignore tests/e2e/mixed/test_mixed.py
+	HIVED_E2E=1 $(BIN)/python -m pytest -m "" -n 2 --dist loadfile tests/e2e --ignore tests/e2e/controllers --ignore tests/e2e/failures --ignore tests/e2e/mixed/test_mixed.py
 
 e2e-versions: $(READY) ## the same on the other versions of Kubernetes
 	HIVED_E2E_VERSIONS=v1.33,v1.37 $(MAKE) e2e

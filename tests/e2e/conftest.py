@@ -27,7 +27,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session", params=wanted_versions())
 def plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
-    """A control plane of each version; what a test leaves in it, `RealCluster` or `clear` removes before the next."""
+    """A control plane of each version in each worker; what a test leaves in it, the next one's `clear` removes."""
     compile_kernels()  # now, into the cache that the services use: none of them is to compile while somebody waits
-    with ControlPlane(find(request.param), request.param) as running:
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    with ControlPlane(find(request.param), f"{request.param}{worker and '-'}{worker}") as running:
         yield running

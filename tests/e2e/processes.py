@@ -27,8 +27,9 @@ class StartError(Exception):
 
 
 # Below those that the system gives to whoever connects or wants any port: nobody takes one before its owner listens, or
-# while the owner is away.
-_ports = itertools.count(random.randrange(20_000, 28_000))
+# while the owner is away. Each worker of one run has its own range.
+_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_ports = itertools.count(20_000 + _WORKER % 4 * 2_000 + random.randrange(1_000))
 
 
 def free_port() -> int:
