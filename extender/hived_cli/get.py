@@ -750,7 +750,7 @@ def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool, is_chosen: 
             str(one.position) if one.position else UNKNOWN,
             printable(one.name),
             *([] if is_one else [printable(one.queue) or UNKNOWN]),
-            str(one.priority) if one.queue else UNKNOWN,
+            priority(one.priority),
             str(one.gpus or UNKNOWN),
             *([(not (is_wide and one.part_of) and one.counts.words) or UNKNOWN] if has_counts else []),
             printable(one.user) or UNKNOWN,

@@ -108,7 +108,7 @@ def _scheduling_spec(
         scheduling["priority"] = submission.priority
     if not scheduling.get("virtualCluster"):
         option = "--vc NAME" if submission.cluster is None else vc_options(submission.cluster.virtual_clusters)
-        raise annotations.refuse("", f"which virtual cluster? add {option}, or write it into {SCHEDULING_SPEC}")
+        raise annotations.refuse("", f"it names no virtual cluster: add {option}, or write it into {SCHEDULING_SPEC}")
     if "leafCellNumber" not in scheduling:
         gpus = [limit.whole(name) for limit in limits for name in limit if _GPU_RESOURCE.fullmatch(name)]
         if not sum(gpus):

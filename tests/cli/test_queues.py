@@ -213,7 +213,7 @@ def test_one_state_has_one_word_in_all_lists(jobs: Jobs) -> None:
     for name in ("second", "third", "wrong"):
         assert json.loads(hived(jobs, "why", name, "-o", "json").output)["job"]["state"] == expected[name]
     assert [row[0] for row in rows(hived(jobs, "get", "jobs", "--state", "held"))] == ["Job/default/second"]
-    assert hived(jobs, "why", "wrong").output.startswith("Job/default/wrong   Refused   priority unknown")
+    assert hived(jobs, "why", "wrong").output.startswith("Job/default/wrong   Refused   since ")
     hived(jobs, "release", "second")
 
 
@@ -621,3 +621,8 @@ def test_a_gang_that_waits_in_a_queue_is_held_released_and_deleted_by_both_of_it
         assert "2 pods of Gang/default/" in delete(jobs, each, "--dry-run").output
     assert delete(jobs, name, "--yes").exit_code == 0
     expect_soon(lambda: jobs.state(name) == "")
+
+
+def test_no_change_is_tried_on_a_job_that_hived_cannot_read(jobs: Jobs) -> None:
+    tried = hived(jobs, "why", "wrong", "--if", "vc=a")
+    assert (tried.exit_code, tried.output[:30]) == (1, "Error: no change can be tried:")

@@ -469,7 +469,11 @@ def test_objects_can_be_printed_without_a_cluster(write, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("restartPolicy", "restartPolicy", "which virtual cluster? add --vc research or --vc spare to hived submit"),
+        (
+            "restartPolicy",
+            "restartPolicy",
+            "it names no virtual cluster: add --vc research or --vc spare to hived submit",
+        ),
         ("nvidia.com/gpu: 1", "nvidia.com/gpu: 5", "it can never run"),
     ],
 )

@@ -77,10 +77,10 @@ def test_a_change_of_the_job_is_carried_out_by_submitting_it_again(service: Wait
     assert f"    --if {change}\n  how: {way}\n" in why(service, "gang").output
 
 
-def test_a_job_with_a_mistake_has_no_priority_that_anybody_knows(service: WaitingService) -> None:
-    job = replace(GANG, vc="", priority=-1, asks="", cause="invalid", sentence="leaf-cell-type is 'V100'")
+def test_a_job_with_a_mistake_has_no_priority(service: WaitingService) -> None:
+    job = replace(GANG, vc="", priority=None, asks="", cause="invalid", sentence="leaf-cell-type is 'V100'")
     service.whys[GANG.name] = replace(WHY, job=job)
-    assert why(service, "gang").output.startswith("podgroup/lab/gang   Waiting   priority unknown   of me")
+    assert why(service, "gang").output.startswith("podgroup/lab/gang   Waiting   of me")
 
 
 def test_where_no_change_helps_alone_it_is_said(service: WaitingService) -> None:

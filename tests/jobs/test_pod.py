@@ -162,7 +162,7 @@ GPUS = "spec.containers[0].resources.limits['nvidia.com/gpu']"
     [
         (
             ANNOTATED.replace("research", "''"),
-            "5: metadata.annotations: which virtual cluster? add --vc ",
+            "5: metadata.annotations: it names no virtual cluster: add --vc ",
         ),
         (POD.replace("  name: notebook\n", "  labels: {}\n"), "3: metadata.name: missing; expected a text"),
         (POD.replace("containers:", "initContainers:"), "5: spec.containers: missing"),

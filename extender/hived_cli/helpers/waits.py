@@ -98,9 +98,18 @@ def age(since: str, now: datetime) -> str:
     return UNKNOWN if seconds is None else duration(seconds)
 
 
-def priority(number: int) -> str:
-    """A priority as people call it."""
+def priority(number: int | None) -> str:
+    """A priority as people call it, "-" if it is not known."""
+    if number is None:
+        return UNKNOWN
     return "opportunistic" if number < 0 else str(number)
+
+
+def priority_words(number: int | None) -> str:
+    """The same in a sentence: `priority 5`; "" if it is not known."""
+    if number is None:
+        return ""
+    return "opportunistic" if number < 0 else f"priority {number}"
 
 
 def listed(names: list[str], most: int = 4) -> str:
@@ -121,11 +130,6 @@ def brief_when(when: When | None, now: datetime) -> str:
             return f"{', '.join(parts)} (estimated)"
         case _:
             return when.kind
-
-
-def is_unread(job: Job) -> bool:
-    """True if a mistake in a job hides its virtual cluster and priority."""
-    return not job.vc and job.state in ("Refused", "Waiting")
 
 
 def start(job: Job, now: datetime, *, is_wide: bool = False) -> str:
@@ -189,7 +193,7 @@ def job_columns(now: datetime, title: str = "JOB", *, is_wide: bool = False) -> 
         title: lambda job: printable(job.name),
         "VC": lambda job: printable(job.vc) or UNKNOWN,
         "USER": lambda job: printable(job.user) or UNKNOWN,
-        ">PRIORITY": lambda job: UNKNOWN if is_unread(job) else priority(job.priority),
+        ">PRIORITY": lambda job: priority(job.priority),
         "STATE": state,
         ">FOR": lambda job: age(job.since, now),
         "ASKS": lambda job: job.asks or UNKNOWN,
@@ -369,7 +373,7 @@ def ended_table(jobs: Sequence[Job], now: datetime, *, is_wide: bool = False) ->
 def _head(job: Job, now: datetime) -> list[str]:
     facts = [
         job.asks,
-        f"{job.vc}, {_priority_words(job)}" if job.vc else _priority_words(job),
+        ", ".join(filter(None, (job.vc, priority_words(job.priority)))),
         job.user and f"of {job.user}",
         job.made_by and f"made by {job.made_by}",
         job.counts.words,
@@ -379,14 +383,6 @@ def _head(job: Job, now: datetime) -> list[str]:
     title = f"{click.style(printable(job.name), bold=True)}   {state(job)}{troubles(job, now)}"
     line, width = f"{title}   {said}", terminal_width()
     return [line] if width is None or len(click.unstyle(line)) <= width else [title, *paragraph(said)]
-
-
-def _priority_words(job: Job) -> str:
-    if is_unread(job):
-        return "priority unknown"
-    if not job.vc:
-        return ""
-    return "opportunistic" if job.priority < 0 else f"priority {priority(job.priority)}"
 
 
 def _certificate(found: Certificate, when: When | None, now: datetime) -> Iterator[str]:

@@ -85,12 +85,13 @@ class Config(ConfigVersion, kw_only=True, rename="camel"):
 class ReportedJob(msgspec.Struct, frozen=True):
     """A group that holds cells, or a part of a job that waits, and its fate; its `job` in lists, "" if hidden.
 
-    `job_pods` counts the pods with cells of the job of a group, whatever their fates; else 0.
+    `job_pods` counts the pods with cells of the job of a group, whatever their fates; else 0. `priority` is None if it
+    names no `vc`.
     """
 
     name: str
     vc: str = ""
-    priority: int = 0
+    priority: int | None = None
     pods: list[str] = []
     verdict: str = ""
     reason: str = ""

@@ -54,7 +54,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     group: str
     namespace: str = ""
     vc: str = ""
-    priority: int = -1
+    priority: int
     cells: int = 0
     nodes: list[str] = []
     since: str = ""
@@ -268,7 +268,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `since` is when it was created (waiting), started (running) or ended. A job that waits or runs again has `preempted`
     too, for a day. `Held` and `Refused` are jobs of queues, as there, or are suspended and in no queue. A job that runs
     has its `bad_nodes`, and `demoted` says since when it, or some of its pods, have no guarantee; `sentence` tells
-    both. Its `members` are its pods one by one, where they are asked for.
+    both. Its `members` are its pods one by one, where they are asked for. One without a `vc` has no `priority`: it asks
+    for no cells, or hived cannot read it.
     """
 
     name: str
@@ -276,7 +277,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     namespace: str = ""
     user: str = ""
     vc: str = ""
-    priority: int = 0
+    priority: int | None = None
     asks: str = ""
     pods: list[str] = []
     nodes: list[str] = []

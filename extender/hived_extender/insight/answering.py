@@ -87,7 +87,7 @@ def read_changes(
     Raises UserError for changes that cannot be tried, with the words that would do.
     """
     if not entry.requests:
-        raise UserError(f"{entry.name} cannot be tried: {entry.refusal or 'nothing is known of its pods'}")
+        raise UserError(f"no change can be tried: {entry.refusal or 'nothing is known of its pods'}")
     if not 1 <= len(changes) <= MOST_CHANGES:
         raise UserError(f"{len(changes)} changes; name 1 to {MOST_CHANGES} of {', '.join(ACCEPTED)}")
     topology = snapshot.state.topology
@@ -681,11 +681,14 @@ def _causes(found: Certificate) -> Causes:
 
 
 def _start(found: Certificate, when: When | None) -> When | None:
-    """Return when a job starts: never, if its certificate says that nothing could let it."""
+    """Return when a job starts: never, if its certificate says that nothing could let it. What that says already is no
+    reason.
+    """
     if found.never:
         return When(kind="never")
-    if when is not None and when.kind == "unknown" and found.cause in _UNTIMED:
-        return replace(when, because=_UNTIMED[found.cause])
+    if when is not None and when.kind == "unknown":
+        own = "" if when.because == found.sentence else when.because
+        return replace(when, because=_UNTIMED.get(found.cause, own))
     return when
 
 

@@ -294,7 +294,7 @@ class Row(msgspec.Struct):
             namespace=self.namespace,
             user=self.user,
             vc=self.vc,
-            priority=self.priority,
+            priority=self.priority if self.vc else None,
             asks=self.asks,
             pods=list(self.pods),
             nodes=list(self.nodes),
@@ -566,7 +566,7 @@ class EndedJobs:
         with_cells = JobParts(job.name, job.owners, job.parts, [], job.groups, job.cleared)
         found = listed(snapshot, with_cells, seen=seen).job
         row.owner, row.namespace, row.vc, row.made_from = owner, found.namespace, found.vc, made_from
-        row.priority, row.user = found.priority, found.user or row.user
+        row.priority, row.user = found.priority or 0, found.user or row.user
         row.asks = _asks(snapshot, job, found, listed(snapshot, job, seen=seen).job) or row.asks
         row.aliases = list(found.aliases[:MOST_PODS])
         row.pods = list(dict.fromkeys((*row.pods, *found.pods)))[:MOST_PODS]
@@ -794,7 +794,7 @@ def _asks(snapshot: Snapshot, job: JobParts, found: Job, whole: Job) -> str:
 
 def _begun_by(number: int, seen: SeenJob) -> Row:
     job = without_pods(replace(seen, job=replace(seen.job, state=JobState.HELD))).job
-    return Row(number, job.name, job.namespace, job.user, job.vc, job.priority, asks=job.asks)
+    return Row(number, job.name, job.namespace, job.user, job.vc, job.priority or 0, asks=job.asks)
 
 
 def _begun_before(number: int, loss: JobLoss) -> Row:

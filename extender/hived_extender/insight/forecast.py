@@ -273,7 +273,7 @@ def _lengths(scene: Scene, curves: Curves, draws: npt.NDArray[np.float64]) -> li
 
 def _when(scene: Scene, number: int, raw: Raw, past: Past, corrector: Corrector) -> When:
     entry, at = scene.waiters[number].entry, scene.at
-    position = _position(scene, number)
+    position = _position(scene, number) if entry.vc else 0
     if not scene.waiters[number].is_asked:
         return When(kind="unknown", because=entry.refusal or "it cannot be asked for yet", position=position)
     if raw.is_now:

@@ -244,7 +244,7 @@ def _waits(job: Job, waiting: Sequence[WaitingEntry], found: Certificate, when: 
     return replace(
         job,
         vc=waiting[0].vc,
-        priority=waiting[0].priority,
+        priority=waiting[0].priority if waiting[0].vc else None,
         asks=found.asks,
         since=_moment(min(entry.created_s for entry in waiting)),
         cause=found.cause,
@@ -279,7 +279,7 @@ def _without_cells(job: Job, pods: Sequence[ClearedPod]) -> Job:
         job,
         state=state,
         vc=pods[0].vc,
-        priority=pods[0].priority,
+        priority=pods[0].priority if pods[0].vc else None,
         asks=NO_CELLS,
         since=_moment(min(one.created_s for one in pods)) if waiting or not starts else min(starts),
         cause="kubernetes" if waiting else "",

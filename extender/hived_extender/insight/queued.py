@@ -115,7 +115,7 @@ def try_on_queued(
         return None
     entry = _entry(question)
     if not entry.requests:
-        raise UserError(f"{entry.name} is in no queue: {question.job.reason}")
+        raise UserError(f"no change can be tried: {question.job.reason}")
     view, read = answering.read(entry, changes, is_shown)
     if question.quota and any(isinstance(one, OtherCluster) and one.name != question.job.vc for one in read):
         raise UserError(
@@ -138,7 +138,7 @@ def _outcome(
     entry = _entry(question)
     ended = [name for one in read if isinstance(one, Ends) for name in one.names]
     given = next((one.value for one in read if isinstance(one, Priority)), OPPORTUNISTIC_PRIORITY)
-    is_free, first = queues.after(question.key, ended, max(given, question.job.priority))
+    is_free, first = queues.after(question.key, ended, max(given, question.job.priority or 0))
     if any(isinstance(one, OtherCluster) and one.name != question.job.vc for one in read):
         first = []
     before = [each for one in first for each in _asking(one)]
@@ -350,7 +350,9 @@ def _entry(question: Question) -> WaitingEntry:
 
 def _asked(question: Question, part: Asking | None) -> WaitingEntry:
     job = question.job
-    entry = WaitingEntry(job.name, job.namespace, job.vc, job.priority, (), user=job.user, limit_s=question.limit_s)
+    entry = WaitingEntry(
+        job.name, job.namespace, job.vc, job.priority or 0, (), user=job.user, limit_s=question.limit_s
+    )
     if part is None:
         return entry
     part = replace(part, asked=Asked(part.request, offer=part.offer))  # wherever its virtual cells are

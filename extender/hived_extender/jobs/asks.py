@@ -245,12 +245,12 @@ class Resolver:
         vc = open_default(known) if vc is None and is_open else vc
         if vc is not None and vc in known:
             return vc
-        names_none = f"its queue {queue!r} names none: " if queue else ""
+        names_none = f"{f'its queue {queue!r}' if queue else 'it'} names no virtual cluster: "
         listing = f"have the configuration list namespace {namespace} under virtualClusters.NAME.namespaces"
         if not is_open:
-            raise AccessError(f"which virtual cluster? {names_none}{listing}")
+            raise AccessError(names_none + listing)
         raise UserError(
-            f"which virtual cluster? {names_none}add {vc_options(known)} to hived submit, or set the annotation "
+            f"{names_none}add {vc_options(known)} to hived submit, or set the annotation "
             f"{VIRTUAL_CLUSTER}; else {listing}"
         )
 

@@ -206,7 +206,7 @@ def _pod_of(job: Job, role: Role) -> Pod:
         texts = {key: _texts(metadata[key]) for key in ("labels", "annotations") if key in metadata}
         pod = msgspec.convert({**role.template, "metadata": {**metadata, **texts}}, Pod)
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{job.ref}: the template of role {role.name}: {error}") from None
+        raise UserError(f"{_where(job, role)}its template: {error}") from None
     name = f"{job.ref.name}-{role.name}"
     pod.metadata = PodMetadata(
         name, job.ref.namespace, annotations=pod.metadata.annotations, labels=pod.metadata.labels
@@ -215,6 +215,11 @@ def _pod_of(job: Job, role: Role) -> Pod:
         pod.spec.scheduler_name = pod.spec.scheduler_name or job.scheduler
         pod.spec.priority_class_name = pod.spec.priority_class_name or job.priority_class
     return pod
+
+
+def _where(job: Job, role: Role) -> str:
+    """The beginning of a mistake in a template. The only role of a job is its own."""
+    return f"{job.ref}: role {role.name}: " if len(job.roles) > 1 else f"{job.ref}: "
 
 
 def _has_devices(pod: Pod, interpreter: Interpreter) -> bool:
@@ -241,7 +246,7 @@ def _spec_of(job: Job, role: Role, pod: Pod, interpreter: Interpreter) -> PodSpe
             ask = _within_its_domain(ask, part)
     except UserError as error:
         hint = misplaced(job, [pod])
-        raise UserError(f"{job.ref}: role {role.name}: {error.message}{hint and f'; {hint}'}") from None
+        raise UserError(f"{_where(job, role)}{error.message}{hint and f'; {hint}'}") from None
     return ask.spec(GroupSpec("", ()))
 
 
@@ -252,7 +257,7 @@ def _check_understood(job: Job, role: Role, pod: Pod, interpreter: Interpreter) 
     try:
         interpreter.describe(pod)
     except UserError as error:
-        raise UserError(f"{job.ref}: role {role.name}: {error.message}") from None
+        raise UserError(_where(job, role) + error.message) from None
 
 
 _OFF = f'annotate the job {marks.QUEUE}: "off", and it starts as soon as there is room'

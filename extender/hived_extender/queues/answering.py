@@ -493,7 +493,7 @@ class QueueAnswers:
             queue=unit.queue if unit is not None else entry.too_large_for,
             vc=asked.virtual_cluster if asked is not None else "",
             user=_user(entry),
-            priority=asked.priority if asked is not None else 0,
+            priority=asked.priority if asked is not None else None,
             position=position,
             state=_state(entry, reason),
             since=waits_since(entry) if waits else entry.since_s,

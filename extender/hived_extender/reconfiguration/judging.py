@@ -385,7 +385,14 @@ def outcomes(jobs: Sequence[Waiting], state: State, nodes: Sequence[str]) -> lis
     found = dict(zip((job.name for job in tried), Scenario(state).plan(bundles), strict=True))
     never = _Never(state.spec)
     return [
-        ReportedJob(job.name, job.vc, _priority(job), [*job.pods], *_verdict(job, found.get(job.name), never), job.job)
+        ReportedJob(
+            job.name,
+            job.vc,
+            _priority(job) if job.vc else None,
+            [*job.pods],
+            *_verdict(job, found.get(job.name), never),
+            job.job,
+        )
         for job in jobs
     ]
 

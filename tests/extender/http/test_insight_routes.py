@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from hived_extender.api.waiting import When
 from hived_extender.http.app import create_app
 from hived_extender.insight import answering
 from hived_extender.insight.answering import Answering
@@ -205,6 +206,16 @@ def test_a_job_that_came_after_the_list_is_found_by_its_name(
     time.now = answering.FRESH_S / 2
     assert client.get(WHY + "ns/five").json["job"]["name"] == "ns/five"
     assert client.get(WHY + "ns/six").status_code == 404
+
+
+def test_a_job_without_virtual_cluster_has_no_priority_no_place_and_its_reason_once(small: SmallCluster) -> None:
+    small.create("wrong", '{"virtualCluster": 7}')
+    told = Answering(small.service, Forecaster(small.service)).why("ns/wrong")
+    assert (told.job.vc, told.job.priority, told.job.cause) == ("", None, "invalid")
+    assert told.when == When(kind="unknown")
+    found = items(create_app(small.service, insight=Answering(small.service)).test_client())
+    priorities = {one["name"]: one.get("priority", "none") for one in found}
+    assert priorities == {"ns:four": 7, "ns/three": 0, "ns/one": 0, "ns/two": 0, "ns/wrong": "none"}
 
 
 def test_a_replica_that_does_not_lead_says_so() -> None:

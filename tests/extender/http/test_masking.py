@@ -163,7 +163,9 @@ def test_nodes_and_results_name_nobody_hidden() -> None:
     assert shown.bad_node(BadNode("n0", reason)).reason == without
     short = [ShortPromise(vc="a", cells=1, nodes=[BadNode("n0", reason)])]
     assert shown.status(Status(state="healthy", short=short)).short[0].nodes == [BadNode("n0", without)]
-    held = Holder(group="nlp/pod", namespace="nlp", vc="b", user="eve", since="2026-01-01T00:00:00Z", lent_by=["a"])
+    held = Holder(
+        group="nlp/pod", namespace="nlp", vc="b", priority=0, user="eve", since="2026-01-01T00:00:00Z", lent_by=["a"]
+    )
     assert shown.holder(held) == replace(held, group=MASKED, namespace="", user="")
     tried = IfResult(starts=True, nodes=["n0"], victims=["nlp/pod"])
     assert shown.outcome(tried, 0.0, "cv", NAMESPACES).victims == [MASKED]

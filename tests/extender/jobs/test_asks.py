@@ -151,7 +151,7 @@ def test_a_namespace_that_may_use_nothing_has_no_virtual_cluster_called_default(
     with pytest.raises(UserError) as caught:
         Resolver(CLUSTER, rules).resolve(pod(GPU), of_gang(queue="blue"))
     assert caught.value.message == (
-        "which virtual cluster? its queue 'blue' names none: have the configuration list namespace team under "
+        "its queue 'blue' names no virtual cluster: have the configuration list namespace team under "
         "virtualClusters.NAME.namespaces"
     )
 
@@ -162,7 +162,7 @@ def test_the_only_virtual_cluster_is_the_default_where_everybody_may_use_it(queu
     cells = "one: {virtualCells: [{cellType: NODE, cellNumber: 1}]}"
     cluster = load_text(ONE_NODE_TEXT.replace("one: {}", cells), "f", environ={}).cluster
     assert Resolver(cluster, PodRules()).resolve(pod(GPU), of_gang(queue=queue)).virtual_cluster == "one"
-    with pytest.raises(UserError, match="which virtual cluster"):
+    with pytest.raises(UserError, match="it names no virtual cluster"):
         Resolver(ONE_NODE, PodRules(access=AccessRules(access=Access.NAMESPACES))).resolve(pod(GPU), None)
 
 
@@ -170,7 +170,7 @@ def test_a_pod_of_no_virtual_cluster_is_told_all_ways_to_name_one() -> None:
     with pytest.raises(UserError) as caught:
         Resolver(TWO_VCS, PodRules()).resolve(pod(GPU), of_gang(queue="blue"))
     assert caught.value.message == (
-        "which virtual cluster? its queue 'blue' names none: add --vc one or --vc two to hived submit, or set the "
+        "its queue 'blue' names no virtual cluster: add --vc one or --vc two to hived submit, or set the "
         "annotation hivedscheduler.microsoft.com/virtual-cluster; else have the configuration list namespace team "
         "under virtualClusters.NAME.namespaces"
     )

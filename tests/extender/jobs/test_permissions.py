@@ -29,7 +29,7 @@ virtualClusters:
 """
 NVIDIA = "nvidia.com/gpu"
 NOT_LISTED = "may not use virtual cluster {0}: have the configuration list it under virtualClusters.{0}.namespaces"
-NO_VC = "which virtual cluster? have the configuration list namespace evil under virtualClusters.NAME.namespaces"
+NO_VC = "it names no virtual cluster: have the configuration list namespace evil under virtualClusters.NAME.namespaces"
 POD_GROUP = {"scheduling.x-k8s.io/pod-group": "train"}
 OWN_GANG = {"pod-group.scheduling.sigs.k8s.io/name": "g", "pod-group.scheduling.sigs.k8s.io/min-available": "2"}
 
@@ -158,7 +158,7 @@ def test_a_selector_lets_namespaces_in_by_their_labels() -> None:
     admission = admission_of(", {matchLabels: {team: blue}, maxPriority: 50}", lambda namespace: labels[namespace])
     assert refusal(admission, pod(), "blue-1") == ""
     assert "up to priority 50, not 51" in refusal(admission, pod(priority="51"), "blue-1")
-    assert "which virtual cluster?" in refusal(admission, pod(), "red-1")
+    assert "it names no virtual cluster" in refusal(admission, pod(), "red-1")
 
 
 def test_a_pod_passes_while_the_labels_that_decide_are_not_known() -> None:

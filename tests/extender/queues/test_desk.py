@@ -338,7 +338,7 @@ def job_events(jobs: Jobs, name: str) -> list[str]:
 def test_a_job_in_no_queue_is_told_why_in_an_event(jobs: Jobs) -> None:
     jobs.create("wrong", "nowhere")
     jobs.expect(lambda: job_events(jobs, "wrong") == ["Refused"])
-    assert jobs.reason("wrong").startswith("role wrong: ")
+    assert jobs.reason("wrong").startswith("hivedscheduler.microsoft.com/virtual-cluster is 'nowhere'; ")
 
 
 def test_a_job_in_no_queue_is_forgotten_once_it_is_deleted(jobs: Jobs) -> None:

@@ -287,7 +287,8 @@ SITUATIONS = [
     invalid(
         "no VC",
         [late("1x8", vc="", namespace="stranger", is_gang=True)],
-        "which virtual cluster? have the configuration list namespace stranger under virtualClusters.NAME.namespaces",
+        "it names no virtual cluster: have the configuration list namespace stranger under "
+        "virtualClusters.NAME.namespaces",
     ),
     invalid(
         "the virtual cluster does not exist",

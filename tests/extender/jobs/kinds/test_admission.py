@@ -70,7 +70,9 @@ def test_a_job_that_is_no_unit_is_held_and_its_author_hears_why() -> None:
     said = {"hivedscheduler.microsoft.com/virtual-cluster": "nowhere"}
     found = admitted(new("batch/v1", "Job", job_spec(4, template=template(1, annotations=said))))
     assert found.patch
-    assert found.warnings[0].startswith("it waits until this is put right: Job/team/train: role train: ")
+    assert found.warnings[0].startswith(
+        "it waits until this is put right: Job/team/train: hivedscheduler.microsoft.com/virtual-cluster is "
+    )
 
 
 @pytest.mark.parametrize("suspend", [True, False])

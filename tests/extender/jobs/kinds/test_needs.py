@@ -209,9 +209,9 @@ def test_roles_that_disagree_are_named() -> None:
         need(("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas}))
 
 
-def test_a_mistake_in_a_template_names_job_and_role() -> None:
+def test_a_mistake_in_the_only_template_names_the_job() -> None:
     said = {f"{PREFIX}virtual-cluster": "nowhere"}
-    with pytest.raises(UserError, match=r"Job/team/train: role train: .*virtual-cluster is 'nowhere'"):
+    with pytest.raises(UserError, match=r"Job/team/train: hived.*virtual-cluster is 'nowhere'"):
         need(batch(annotations=said))
 
 
@@ -228,7 +228,7 @@ def test_a_namespace_that_may_not_use_the_virtual_cluster_is_refused() -> None:
 def test_a_template_that_is_none_is_refused() -> None:
     made = template(1)
     made["spec"]["containers"] = [{"name": 5}]
-    with pytest.raises(UserError, match="Job/team/train: the template of role train: "):
+    with pytest.raises(UserError, match="Job/team/train: its template: "):
         need(("batch/v1", "Job", job_spec(1, template=made)))
 
 
@@ -282,7 +282,10 @@ def test_so_is_one_without_devices_beside_roles_that_have_some() -> None:
         "Master": {"replicas": 1, "template": template(0, annotations=SLICES)},
         "Worker": {"replicas": 3, "template": template(2)},
     }
-    with pytest.raises(UserError, match=r"role master: annotation kueue\.x-k8s\.io/podset-slice-required-topology is "):
+    with pytest.raises(
+        UserError,
+        match=r"PyTorchJob/team/train: role master: annotation kueue\.x-k8s\.io/podset-slice-required-topology is ",
+    ):
         need(("kubeflow.org/v1", "PyTorchJob", {"pytorchReplicaSpecs": replicas}))
 
 
