@@ -56,13 +56,19 @@ def cluster(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
 def kube(cluster: RealCluster) -> Iterator[KubeClient]:
     """The API server of a cluster without pods, whose nodes are as they were."""
     yield cluster.kube
-    for pod in cluster.kube.list_objects(PODS, dict[str, Any]).items:
-        with suppress(KubeError):
-            cluster.kube.delete_pod(pod["metadata"]["namespace"], pod["metadata"]["name"], grace_period_s=0)
+    expect_soon(lambda: _are_deleted(cluster.kube))
     for name in NODE_NAMES:
         cluster.kube.patch(node_path(name), {"spec": {"taints": None}})
         set_devices(cluster.kube, name, 8)
-    expect_soon(lambda: not cluster.kube.list_objects(PODS, dict[str, Any]).items)
+
+
+def _are_deleted(kube: KubeClient) -> bool:
+    """Delete all pods; True if there are none. A deletion may cross a binding, and is asked for again."""
+    pods = kube.list_objects(PODS, dict[str, Any]).items
+    for pod in pods:
+        with suppress(KubeError):
+            kube.delete_pod(pod["metadata"]["namespace"], pod["metadata"]["name"], grace_period_s=0)
+    return not pods
 
 
 def taint(kube: KubeClient, *names: str) -> None:
