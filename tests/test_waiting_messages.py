@@ -74,7 +74,7 @@ EXCEPT = {
     r"[A-Za-z0-9]([-._A-Za-z0-9]{0,251}[A-Za-z0-9])?": "a pattern",
     "^{}:\\n(?:[ -].*(?:\\n|\\Z))+": "a pattern",
     "(.*[-._]|)(0|[1-9][0-9]{0,9})": "a pattern",
-    "asks for {} GPUs, but the SKU has none": "of submissions",
+    "asks for {}, but the SKU has none": "of submissions",
     "virtual cluster {} does not exist; the configuration has {}": "of submissions",
     "head -c 32 /dev/urandom | base64": "a command",
     "{}: {}; expected a key in base64 on each line, such as {}": "of the file of keys",

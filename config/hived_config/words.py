@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 def counted(count: int, noun: str) -> str:
     """`1 node`, `2 nodes`, `1,024 GPUs`; names of cell types that are no words, such as `H100`, have no plural."""
-    has_plural = noun.islower() or noun == "GPU"
+    has_plural = noun.islower() or noun in ("GPU", "SKU")
     return f"{count:,} {noun}{'s' * (has_plural and count != 1)}"
 
 

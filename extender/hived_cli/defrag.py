@@ -18,6 +18,7 @@ from hived_cli.helpers.names import complete_jobs, find_jobs, one_of
 from hived_cli.helpers.tables import table
 from hived_config.loader import load_text
 from hived_config.reader import printable
+from hived_config.words import counted
 from hived_extender.api.defrag import (
     AutomaticMoves,
     DefragArgs,
@@ -139,7 +140,7 @@ def _moves(report: MovingReport) -> list[str]:
     reason = f": {report.reason}" if report.reason else ""
     by = f" for {report.who}" if report.who else ""
     return [
-        f"{report.state}{reason}; {done} of {len(report.moves)} groups of {report.vc} moved{by}",
+        f"{report.state}{reason}; {done} of {counted(len(report.moves), 'group')} of {report.vc} moved{by}",
         *(f"  step {move.step}: {move.group} {move.state}" for move in report.moves),
     ]
 
@@ -224,7 +225,7 @@ def _quality(plan: DefragPlan) -> str:
     if plan.gap_gpu_hours:
         gaps.append(f"lose {plan.gap_gpu_hours:.2f} GPU-hours less")
     if plan.gap_groups:
-        gaps.append(f"move {plan.gap_groups} groups fewer")
+        gaps.append(f"move {counted(plan.gap_groups, 'group')} fewer")
     return f"The plan may not be optimal ({plan.solver}): a better one could {' or '.join(gaps)} at most."
 
 
@@ -326,7 +327,7 @@ def plan_command(
         if vc and vc != owner:
             raise UserError(f"{job} waits in virtual cluster {owner}, not in {vc}")
         vc = owner
-    click.echo(f"planning for {len(inputs.groups)} groups ...", err=True)
+    click.echo(f"planning for {counted(len(inputs.groups), 'group')} ...", err=True)
     configuration = load_text(inputs.configuration, "the configuration of the inputs", lenient=True)
     found = plan(
         Task(

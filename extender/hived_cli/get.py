@@ -40,6 +40,7 @@ from hived_cli.helpers.waits import (
 )
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_config.reader import printable
+from hived_config.words import counted
 from hived_extender.api import pictures
 from hived_extender.api.cells import AffinityGroup, Cell, GroupStatus, LostDevices
 from hived_extender.api.inspection import Inspector, NoAnswerError, OlderError, jobs_path, nodes_path, queue_jobs_path
@@ -296,7 +297,8 @@ def _shortage(vc_name: str, cells: list[Cell], reasons: dict[str, str]) -> list[
         lines += [f"  {cell.cell_address} is short of {n} on {node}: {reasons[node]}" for node, n in counts.items()]
     if not lines:
         return []
-    title = f"{vc_name}: {short_count} of {len(promised)} promised cells lack GPUs"
+    lack = "lacks" if short_count == 1 else "lack"
+    title = f"{vc_name}: {short_count} of {counted(len(promised), 'promised cell')} {lack} GPUs"
     return [click.style(title, fg="red"), *lines]
 
 

@@ -89,19 +89,23 @@ def _facts(found: Status, now: datetime) -> Iterator[tuple[str, str]]:
 
 
 def _recovered(found: Recovered) -> str:
-    queued = f", {found.queued} queued jobs with their cells" if found.queued else ""
+    queued = (
+        f", {counted(found.queued, 'queued job')} with {'its' if found.queued == 1 else 'their'} cells"
+        if found.queued
+        else ""
+    )
     failed = ""
     if found.failed_count:
         named = listed([f"{one.pod} ({one.reason})" if one.reason else one.pod for one in found.failed], SHOWN)
         failed = f"; {found.failed_count} run without cells: {named}"
-    return f"{found.bound} bound pods{queued}, {found.waiting} waiting{failed}"
+    return f"{counted(found.bound, 'bound pod')}{queued}, {found.waiting} waiting{failed}"
 
 
 def _promises(found: Status) -> str:
     short = []
     for one in found.short:
         nodes = listed([f"{each.node} {each.reason}" for each in one.nodes], SHOWN)
-        short.append(f"{printable(one.vc)} lacks {one.cells} GPUs ({nodes})")
+        short.append(f"{printable(one.vc)} lacks {counted(one.cells, 'GPU')} ({nodes})")
     return "; ".join([*short, *map(printable, found.shared)]) or "all can be kept"
 
 

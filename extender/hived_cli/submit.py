@@ -133,7 +133,7 @@ def _victims(one: PodOutcome) -> str:
     if hidden:
         named.append(f"{counted(len(hidden), 'job')} of other tenants ({counted(sum(hidden), 'pod')})")
     if one.more_victims:
-        named.append(f"{one.more_victims} more jobs")
+        named.append(f"{counted(one.more_victims, 'more job')}")
     return ", ".join(named)
 
 

@@ -18,6 +18,7 @@ from hived_cli.helpers.traces import (
     trace_of,
     write_trace,
 )
+from hived_config.words import counted
 from hived_simulator.traces.changing import between, first_part, fold, of_tenants, size, some, speed, to_load
 from hived_simulator.traces.describing import Description, Spread, TenantRow, describe
 from hived_simulator.traces.writing import WRITERS
@@ -92,9 +93,9 @@ def _facts(found: Description) -> Iterator[tuple[str, str]]:
     yield "span", _seconds(found.span_s)
     yield "jobs", f"{found.jobs:,}, {found.gangs:,} of several pods, {found.opportunistic:,} opportunistic"
     yield "GPU-hours", f"{found.gpu_hours:,.0f}"
-    yield "most at once", f"{found.most_gpus_at_once:,} GPUs, if no job waited"
+    yield "most at once", f"{counted(found.most_gpus_at_once, 'GPU')}, if no job waited"
     if found.load is not None:
-        yield "load", f"{found.load:.3f} on {found.gpus:,} GPUs"
+        yield "load", f"{found.load:.3f} on {counted(found.gpus or 0, 'GPU')}"
     if found.leaf_types:
         yield "GPU models", ", ".join(f"{name} {count:,}" for name, count in found.leaf_types.items())
 

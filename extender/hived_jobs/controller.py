@@ -12,6 +12,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
+from hived_config.words import counted
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_jobs.creation import create_again, delete_pods, mark_done
 from hived_jobs.policies import END_OF, Action, Phase, Reaction, TaskPod, decide, outcome
@@ -133,7 +134,7 @@ class JobController:
             return self._end(record, END_OF[reaction.action], reaction.reason, seen, reaction.action)
         limit = None if policy.is_free else self._plan(record).rules.max_retries
         if limit is not None and record.state.retries >= limit:
-            reason = f"{reaction.reason}, and its pods have been started again {limit} times already"
+            reason = f"{reaction.reason}, and its pods have been started again {counted(limit, 'time')} already"
             return self._end(record, Phase.FAILED, reason, seen)
         going = {name: seen[name].uid if name in seen else "" for name in reaction.names}
         before = record.state
@@ -192,7 +193,8 @@ class JobController:
         left = list(found.values())
         delete_pods(self._kube, record, left)
         if left:
-            self._tell(f"job {record.full_name} was deleted: {len(left)} pods are deleted with it")
+            are = "is" if len(left) == 1 else "are"
+            self._tell(f"job {record.full_name} was deleted: {counted(len(left), 'pod')} {are} deleted with it")
 
     def _write(self, record: Record, state: JobState) -> Record:
         written = record.write(self._kube, state)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.access import PRIORITY_WORDS
+from hived_config.words import counted
 from hived_extender.jobs.amounts import Capacity, Request, cluster_capacity, sku, skus_needed, vc_capacity
 from hived_extender.jobs.annotations import LEAF_CELL_ISOLATION
 from hived_extender.jobs.asks import priority_class_name
@@ -480,7 +481,7 @@ def _sized_role(role: TaskRole, capacity: Capacity, cluster: ClusterSpec) -> Tas
     except UserError as error:
         raise role.section.refuse("resourcePerInstance", error.message) from error
     if role.sku_count and role.sku_count < needed:
-        text = f"takes {needed} SKUs, but skuNum in extras.hivedScheduler.taskRoles says {role.sku_count}"
+        text = f"takes {counted(needed, 'SKU')}, but skuNum in extras.hivedScheduler.taskRoles says {role.sku_count}"
         role.section.warn("resourcePerInstance", text)
     sees_devices = bool(offered.gpu and (role.resources.gpu or not without_gpus))
     return replace(role, sku_count=role.sku_count or needed, sees_devices=sees_devices)
@@ -515,7 +516,9 @@ def _check_quota(role: TaskRole, requested: int, who: str, job: Job, capacity: C
         maximum, where = capacity.by_type[role.sku_type] if role.sku_type else capacity.largest(), job.owner
     if requested > maximum:
         kind = f" of type {role.sku_type}" if role.sku_type else ""
-        message = f"{who} requests {requested} SKUs, exceeds maximum {maximum} SKUs{kind} in {where}"
+        message = (
+            f"{who} requests {counted(requested, 'SKU')}, exceeds maximum {counted(maximum, 'SKU')}{kind} in {where}"
+        )
         raise TooLargeError(role.section.refuse("", message).message)
 
 

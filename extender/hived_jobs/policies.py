@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from hived_config.words import counted
+
 
 class Event(Enum):
     """The events of policies. TASK_FAILED is a pod of the task that failed, as nothing here restarts containers.
@@ -110,7 +112,7 @@ class Policy:
         if code is not None:
             what = f"exit code {code[0]}" + (f"-{code[1]}" if code[1] > code[0] else "")
         count = f"{self.at_least} x " if self.at_least > 1 else ""
-        most = "" if self.most is None else f" ({self.most} times)"
+        most = "" if self.most is None else f" ({counted(self.most, 'time')})"
         return f"{count}{what}{' of ' + self.task if self.task else ''} -> {self.action.value}{most}"
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec
+from hived_config.words import counted
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER, priority_class_name
 from hived_extender.jobs.kinds import koordinator, marks, table
@@ -480,7 +481,9 @@ def gang_of(
     """
     total = sum(role.replicas for role in roles)
     if minimum is not None and minimum > total and place is not None:
-        raise place[0].refuse(place[1], f"found {minimum}, but the job has {total} pods and would never start")
+        raise place[0].refuse(
+            place[1], f"found {minimum}, but the job has {counted(total, 'pod')} and would never start"
+        )
     if has_gang(roles) or total < 2:
         return {}
     words = {

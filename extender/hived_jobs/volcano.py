@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from hived_config.words import counted
 from hived_extender.jobs.kinds import kueue
 from hived_extender.jobs.kinds.volcano import TIER
 from hived_jobs.documents import Document, Section
@@ -253,7 +254,9 @@ def _gang(job: Job, spec: Section, roles: Sequence[Role]) -> dict[str, str]:
     for role in roles:
         role.section.skip("minAvailable")
         if written.get(role.name, 0) > role.replicas:
-            message = f"found {written[role.name]}, but the task has {role.replicas} pods and would never start"
+            message = (
+                f"found {written[role.name]}, but the task has {counted(role.replicas, 'pod')} and would never start"
+            )
             raise role.section.refuse("minAvailable", message)
     by_task = {role.name: written.get(role.name, role.replicas) for role in roles}
     least = sum(by_task.values())

@@ -6,6 +6,7 @@ None of them says that its pods start together: they do if the template carries 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from hived_config.words import counted
 from hived_jobs.documents import Document, Section
 from hived_jobs.policies import Action, Event, Policy, Rules
 from hived_jobs.submission import MAX_PODS, Job, PlannedJob, PlannedPod, Role, Submission, add_env, read_job, read_role
@@ -91,7 +92,8 @@ def plan_jobset(document: Document, submission: Submission) -> PlannedJob:
         if parallelism < role.replicas:
             child.warn("parallelism", "not honoured: all pods of a set start at once")
         if count * role.replicas > MAX_PODS:
-            raise one.refuse("replicas", f"{count} jobs of {role.replicas} pods are more than {MAX_PODS:,} pods")
+            jobs = f"{counted(count, 'job')} of {counted(role.replicas, 'pod')}"
+            raise one.refuse("replicas", f"{jobs} {'is' if count == 1 else 'are'} more than {MAX_PODS:,} pods")
         for at in range(count):
             labels = {
                 f"{_JOBSET}jobset-name": job.name,

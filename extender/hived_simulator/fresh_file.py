@@ -8,6 +8,7 @@ import yaml
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_config.virtual import VC_NAME
+from hived_config.words import counted
 from hived_simulator.tenants import UNNAMED_VC
 from hived_simulator.traces.jobs import Trace
 
@@ -46,8 +47,8 @@ def first_text(trace: Trace, hardware: Hardware, most_vcs: int | None = None) ->
         )
     if not work or len(work) > hardware.nodes:
         raise UserError(
-            f"{trace.name}: has {len(work)} tenants with guaranteed jobs, for {hardware.nodes} nodes; with --vcs N the "
-            "smallest of them share one virtual cluster"
+            f"{trace.name}: has {counted(len(work), 'tenant')} with guaranteed jobs, for "
+            f"{counted(hardware.nodes, 'node')}; with --vcs N the smallest of them share one virtual cluster"
         )
     least = largest if sum(largest.values()) <= hardware.nodes else dict.fromkeys(largest, 1)
     return _written(hardware, _shares(work, least, hardware.nodes))

@@ -15,6 +15,7 @@ import numpy as np
 from hived.cells.layout import build_topology
 from hived.cells.topology import LongArray, Topology
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
+from hived_config.words import counted
 from hived_simulator.clusters import Answer, Configured, Displaced, Leaving, Room, Started, Waits
 from hived_simulator.hardware import best_level, common_level
 from hived_simulator.tasks import Cause, Shape, Task
@@ -181,7 +182,7 @@ class QuotaCluster(Configured):
         if task.vc not in self._promised:
             return Waits(Cause.REFUSED, f"VC {task.vc} does not exist")
         if not task.is_opportunistic and task.shape.leaf_count > self.promised(task.vc):
-            return Waits(Cause.REFUSED, f"VC {task.vc} is promised {self.promised(task.vc)} leaf cells")
+            return Waits(Cause.REFUSED, f"VC {task.vc} is promised {counted(self.promised(task.vc), 'leaf cell')}")
         if self._find(task.shape, {name: nodes.whole for name, nodes in self._types.items()}) is None:
             return Waits(Cause.REFUSED, "there are not enough nodes of that size")
         return None

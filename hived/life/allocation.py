@@ -317,7 +317,11 @@ def _check_pods(state: State, group: Group, pods: Sequence[PodRequest], slots: S
     for pod, own in zip(pods, slots, strict=True):
         held = [sizes[slot] for slot in own]
         if not held or pod.spec.leaf_cell_count not in held or sizes_of(pod.spec.group.members) != held:
-            what = f"slot {own[0]} has {held[0]} leaf cells for one pod" if len(held) == 1 else f"slots {list(own)}"
+            what = (
+                f"slot {own[0]} has {held[0]} leaf cell{'s' * (held[0] != 1)} for one pod"
+                if len(held) == 1
+                else f"slots {list(own)}"
+            )
             raise UserError(f"{refused} {what}, {pod.label} asks for others")
         field = differing_field(pod.spec, group.spec)
         if field is not None:

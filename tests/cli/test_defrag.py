@@ -166,7 +166,7 @@ def test_moving_adds_no_leaf_cells(tmp_path: Path) -> None:
     answer = json.loads(result.stdout)
     assert answer["cause"] == "too few cells"
     assert answer["reason"] == (
-        "4 GPUs of chain RACK are needed for 1 of those wanted, and research has 3 healthy ones that no "
+        "1 of those wanted would take 4 GPUs of chain RACK, and research has 3 healthy that no "
         "guaranteed group of it uses: moving groups adds none"
     )
 
@@ -294,7 +294,7 @@ def test_a_plan_is_carried_out_and_followed(tmp_path: Path) -> None:
         assert "no group was moved: groups are being moved already" in again.stderr
         served.carry_on()
         status = served.run("status")
-        assert status.stdout.startswith("done; 1 of 1 groups of a moved")
+        assert status.stdout.startswith("done; 1 of 1 group of a moved")
         followed = served.run("apply", "-", text=made.stdout)
         assert followed.exit_code == 1
         assert "no group was moved: the plan does not hold any more" in followed.stderr
@@ -306,7 +306,7 @@ def test_moves_are_stopped(tmp_path: Path) -> None:
         served.run("apply", "-", "--no-wait", text=made)
         stopped = served.run("stop")
         assert stopped.exit_code == 0
-        assert stopped.stdout.startswith("stopped: a caller stopped it; 0 of 1 groups of a moved")
+        assert stopped.stdout.startswith("stopped: a caller stopped it; 0 of 1 group of a moved")
         again = served.run("stop")
         assert again.exit_code == 0
         assert again.stdout == "No moves are under way: there is nothing to be stopped.\n"

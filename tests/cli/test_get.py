@@ -141,7 +141,7 @@ def test_a_virtual_cluster_is_told_which_of_its_cells_lack_devices(server, monke
     monkeypatch.setitem(ANSWERS, "/v1/inspect/clusterstatus/virtualclusters/product", (200, cells))
     monkeypatch.setitem(ANSWERS, "/v1/inspect/devices", (200, DEVICES))
     assert lines("get", "vc", "product", "--server", server)[4:6] == [
-        "product: 1 of 2 promised cells lack GPUs",
+        "product: 1 of 2 promised cells lacks GPUs",
         "  product/1 is short of 1 on n2: 1 used by ns/p (not placed by hived)",
     ]
 

@@ -166,7 +166,7 @@ def test_an_openpai_job_starts_again_as_often_as_it_says(kube, submit_openpai, c
     expect_soon(lambda: has_been_replaced(kube, before))
     fail_soon(kube, "vc-worker-1")
     assert wait_ended(controller) is Phase.FAILED
-    assert state(kube).reason.endswith("and its pods have been started again 1 times already")
+    assert state(kube).reason.endswith("and its pods have been started again 1 time already")
     expect_soon(lambda: list(uids(kube)) == ["vc-worker-1"])
 
 

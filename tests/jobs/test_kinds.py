@@ -363,7 +363,7 @@ def test_the_port_of_a_pytorch_job_is_its_own_or_the_usual_one(number, port, pla
         ("Volcano Job", "minAvailable: 2", "minAvailable: 4", "tasks[1].minAvailable: found 4, but the task has 3"),
         ("MPIJob v2", "slotsPerWorker", "mpiImplementation: Other\n  slotsPerWorker", "found 'Other', expected"),
         ("Job", "Indexed", "Random", "completionMode: found 'Random', expected Indexed or NonIndexed"),
-        ("JobSet", "replicas: 2", "replicas: 80000", "[1].replicas: 80000 jobs of 2 pods are more than 150,000 pods"),
+        ("JobSet", "replicas: 2", "replicas: 80000", "[1].replicas: 80,000 jobs of 2 pods are more than 150,000 pods"),
         ("JobSet", "[driver]", "[boss]", "targetReplicatedJobs: no replicatedJob is named boss"),
     ],
 )

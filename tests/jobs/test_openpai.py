@@ -254,7 +254,7 @@ def test_a_gang_that_can_never_fit_is_refused(text, message, write, submission):
             job(hived="jobPriorityClass: oppo, taskRoles: {worker: {pinnedCellId: PIN}}"),
             ":15: extras.hivedScheduler.taskRoles.worker.pinnedCellId: an opportunistic job cannot use a pinned cell",
         ),
-        (job(vc="batch"), ":10: taskRoles.worker.resourcePerInstance: asks for 1 GPUs, but the SKU has none"),
+        (job(vc="batch"), ":10: taskRoles.worker.resourcePerInstance: asks for 1 GPU, but the SKU has none"),
         (
             job().replace("dockerImage: torch", "dockerImage: tench"),
             ":9: taskRoles.worker.dockerImage: no prerequisite of type dockerimage is named 'tench' (known: torch)",

@@ -13,6 +13,7 @@ from hived_cli.helpers.tables import table
 from hived_config.loader import load_text
 from hived_config.reader import printable
 from hived_config.settings import MOST_DAYS, OnFailure
+from hived_config.words import counted
 from hived_extender.api.certificates import PERCENT, Certificate, CertifiedTrace
 from hived_extender.api.configuration import Config
 from hived_extender.api.inspection import Inspector
@@ -55,7 +56,7 @@ def brief(certificate: Certificate) -> str:
     name = f"{days} of record" if trace.days else printable(trace.name)
     times = f", {trace.first} to {trace.last}" if trace.first else ""
     return (
-        f"{name}, {trace.jobs:,} jobs{times}, SHA-256 {trace.sha256[:12]}, {certificate.percent:g} % allowed, "
+        f"{name}, {counted(trace.jobs, 'job')}{times}, SHA-256 {trace.sha256[:12]}, {certificate.percent:g} % allowed, "
         f"hived {certificate.version}"
     )
 

@@ -253,7 +253,8 @@ def _queues_as_json(queueing: Queueing, vcs: list[str]) -> dict[str, Any]:
 
 def _draw_queues(queueing: Queueing, vcs: list[str]) -> str:
     """The rules of queues, and a line for each virtual cluster."""
-    half_life = f", past use counts half after {queueing.half_life_s / 60:g} minutes" if queueing.half_life_s else ""
+    minutes = queueing.half_life_s / 60
+    half_life = f", past use counts half after {minutes:g} minute{'s' * (minutes != 1)}" if minutes else ""
     return "\n".join(
         [f"queues: policy {queueing.policy.value}{half_life}", *(_queue(vc, queueing.of(vc)) for vc in vcs)]
     )

@@ -12,6 +12,7 @@ import click
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import FiniteRange, with_options
 from hived_cli.helpers.progress import Count
+from hived_config.words import counted
 from hived_simulator.traces.draft import Options
 from hived_simulator.traces.fields import Unusable, instant, parse_duration, zone
 from hived_simulator.traces.jobs import Trace
@@ -132,7 +133,7 @@ def write_trace(trace: Trace, source: str, output: Path | None, form: str = "hiv
         _write(output, pieces)
     except OSError as error:
         raise UserError(f"{output}: {error.strerror}") from None
-    click.echo(f"{output}: {len(trace.jobs)} jobs", err=True)
+    click.echo(f"{output}: {counted(len(trace.jobs), 'job')}", err=True)
 
 
 def _write(output: Path, pieces: Iterable[bytes]) -> None:

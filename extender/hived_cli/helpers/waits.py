@@ -78,7 +78,7 @@ def troubles(job: Job, now: datetime) -> str:
         for one in job.bad_nodes[:NAMED_NODES]
     ]
     more = len(job.bad_nodes) - NAMED_NODES
-    others = f", {more} more nodes cannot be used" if more > 0 else ""
+    others = f", {counted(more, 'more node')} cannot be used" if more > 0 else ""
     return "".join(nodes) + others + (f", opportunistic {printable(job.demoted)}" if job.demoted else "")
 
 
@@ -333,7 +333,7 @@ def _ended(job: Job, ended: Ended, now: datetime) -> Iterator[str]:
         gpus = f"{counted(ended.gpus, 'GPU')}, " if ended.gpus else ""
         yield from paragraph(f"ran {duration(ended.ran_s)}{on}: {gpus}{ended.gpu_hours:.4g} GPU-hours")
     if ended.eviction_count > len(ended.evictions):
-        yield from paragraph(f"lost its cells {ended.eviction_count} times, lately:")
+        yield from paragraph(f"lost its cells {counted(ended.eviction_count, 'time')}, lately:")
     for one in ended.evictions:
         yield from paragraph(_preempted(one, now))
 

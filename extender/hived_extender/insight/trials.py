@@ -58,6 +58,7 @@ from hived.values.specs import (
     WorkTimes,
     count_pods,
 )
+from hived_config.words import counted
 from hived_extender.api.names import names_of, parts_of, short_name
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, own_pods, wholes_of
 from hived_extender.jobs.job import JobName
@@ -780,9 +781,8 @@ def _resized(spec: ClusterSpec, resizes: Sequence[Resize]) -> Mapping[str, Virtu
         counts = {cell.cell_type: cell.cell_count for cell in vc.virtual_cells}
         count = counts.get(path, 0) + one.count
         if count < 0:
-            raise UserError(
-                f"virtual cluster {one.vc} has {counts.get(path, 0)} cells of {path}, {-one.count} cannot be taken"
-            )
+            has = counted(counts.get(path, 0), "cell")
+            raise UserError(f"virtual cluster {one.vc} has {has} of {path}, {-one.count} cannot be taken")
         counts[path] = count
         cells = tuple(VirtualCellSpec(name, number) for name, number in counts.items() if number)
         clusters[one.vc] = with_fields(vc, virtual_cells=cells)

@@ -20,6 +20,7 @@ import msgspec
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec
 from hived_config.rules import PodRules, names_for
+from hived_config.words import counted
 from hived_extender.jobs.amounts import all_requested, leaves_below, pinned_cells, requested
 from hived_extender.jobs.annotations import BIND_INFO, PREFIX, SCHEDULING_SPEC, is_quickly_read, read_spec
 from hived_extender.jobs.asks import AccessError, Ask, LabelsOf, Resolver, Wish, no_labels
@@ -196,8 +197,8 @@ class Sizes:
         if ask.leaf_cell_count <= most or not most:
             return ""
         return (
-            f"it asks for {ask.leaf_cell_count} GPUs in one pod and can never run: the largest cell of {place} "
-            f"that a pod can have has {most}; ask for smaller pods"
+            f"it asks for {counted(ask.leaf_cell_count, 'GPU')} in one pod and can never run: the largest cell of "
+            f"{place} that a pod can have has {most}; ask for smaller pods"
         )
 
     def warning(self, pod: Pod) -> str:
@@ -219,7 +220,7 @@ class Sizes:
             asked = wanted.get(resource, 0) / unit
             if asked > ceil(share * count):
                 return (
-                    f"it borrows {count} GPUs and asks for {asked:g} {word}, more than their share of "
+                    f"it borrows {counted(count, 'GPU')} and asks for {asked:g} {word}, more than their share of "
                     f"{share * count:g}: with borrowedResources: share it waits unless a node has more that is "
                     "promised to none"
                 )

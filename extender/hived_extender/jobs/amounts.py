@@ -14,6 +14,7 @@ from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec, PhysicalCellSpec, SkuTypeSpec
 from hived_config.quantities import amount
 from hived_config.rules import PodRules
+from hived_config.words import counted
 from hived_extender.jobs.annotations import MAX_COUNT, PREFIX
 from hived_extender.jobs.wire import ENABLE_LIMIT, Container, Pod, PodSpec, Resources
 
@@ -213,7 +214,7 @@ def skus_needed(asked: Request, offered: SkuTypeSpec) -> int:
     Raises UserError if GPUs are asked for and the SKU has none.
     """
     if asked.gpu and not offered.gpu:
-        raise UserError(f"asks for {asked.gpu} GPUs, but the SKU has none")
+        raise UserError(f"asks for {counted(asked.gpu, 'GPU')}, but the SKU has none")
     pairs = ((asked.gpu, offered.gpu), (asked.cpu, offered.cpu), (asked.memory_mib, offered.memory_mib))
     # 0.1 and 0.2 CPUs are 0.3, though not in floating point.
     return max(1, *(ceil(round(wanted / unit, 9)) for wanted, unit in pairs if unit))

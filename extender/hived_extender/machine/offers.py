@@ -422,7 +422,7 @@ class Offers:
                 name = self._names[index]
                 by_rule.setdefault(self._rules.refusal(demands, name), []).append(name)
             told = [f"{rule}: {_listed(nodes)}" for rule, nodes in islice(by_rule.items(), NAMED_RULES)]
-            said = f"{len(refused)} of {len(self._names)} nodes cannot take it ({'; '.join(told)})"
+            said = f"{len(refused)} of {counted(len(self._names), 'node')} cannot take it ({'; '.join(told)})"
             unmet = () if mask.any() else self._unmet(demands)
             self._told[demands] = f"{NO_NODE}: {' and '.join(unmet)}" if unmet else said
         return self._told[demands]

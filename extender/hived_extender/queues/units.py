@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec, GroupSpec, PodSpec, count_leaves
+from hived_config.words import counted
 from hived_extender.jobs.job import Job, Minimum, PodKind
 from hived_extender.jobs.needs import Need
 from hived_extender.jobs.quotas.backing import virtual_cluster_of
@@ -293,7 +294,7 @@ def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None, *, preem
         at_once = cells.leaf_count // need.spec.leaf_cell_count if is_batch else 0
         remedy = f" at once: spec.parallelism: {at_once}, or hived submit --array N%{at_once}" if at_once else ""
         raise TooLargeError(
-            f"it asks for {least} GPUs{_sized_by(need, cells.spec)}, and {cells.has} "
+            f"it asks for {counted(least, 'GPU')}{_sized_by(need, cells.spec)}, and {cells.has} "
             f"{cells.leaf_count}: it can never run; ask for fewer{remedy}",
             queue,
         )

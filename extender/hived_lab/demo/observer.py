@@ -14,6 +14,7 @@ from datetime import datetime
 import msgspec
 
 from hived.values.errors import UserError
+from hived_config.words import counted
 from hived_extender.api.cells import AffinityGroup, Cell
 from hived_extender.api.inspection import Inspector
 from hived_extender.jobs.annotations import BIND_INFO, SCHEDULING_SPEC, read_spec
@@ -229,7 +230,7 @@ def _job_failures(job: str, expected: JobState, observer: Observer, moment: Mome
             yield f"{', '.join(touched)} was evicted"
     count = sum(pod.job == job for pod in observer.pods)
     if expected.created is not None and count != expected.created:
-        yield f"{job} has had {count} pods, expected {expected.created}"
+        yield f"{job} has had {counted(count, 'pod')}, expected {expected.created}"
     if expected.phase is not None and observer.phases.get(job) != expected.phase:
         yield f"{job} is {observer.phases.get(job, 'no job of a controller')}, expected {expected.phase}"
 
@@ -247,7 +248,7 @@ def _place_failures(job: str, expected: JobState, pods: list[PodHistory]) -> Ite
     if expected.nodes is not None and not set(nodes) <= set(expected.nodes):
         yield f"{job} is on {', '.join(nodes)}, expected {', '.join(expected.nodes)}"
     if expected.node_count is not None and len(nodes) != expected.node_count:
-        yield f"{job} is on {len(nodes)} nodes ({', '.join(nodes)}), expected {expected.node_count}"
+        yield f"{job} is on {counted(len(nodes), 'node')} ({', '.join(nodes)}), expected {expected.node_count}"
 
 
 def _group_failures(job: str, expected: JobState, groups: list[AffinityGroup]) -> Iterator[str]:
@@ -255,7 +256,7 @@ def _group_failures(job: str, expected: JobState, groups: list[AffinityGroup]) -
         placements = (group.status.physical_placement for group in groups)
         found = sum(len(devices) for placement in placements for devices in placement.values())
         if found != expected.cells:
-            yield f"{job} holds {found} cells, expected {expected.cells}"
+            yield f"{job} holds {counted(found, 'cell')}, expected {expected.cells}"
     guaranteed = {bool(group.status.virtual_placement) for group in groups}
     if expected.guaranteed is not None and guaranteed != {expected.guaranteed}:
         word = {True: "guaranteed", False: "opportunistic"}

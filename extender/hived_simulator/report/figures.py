@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hived_config.words import counted
 from hived_simulator.report.plots import (
     HOUR_S,
     MINUTE_S,
@@ -307,7 +308,7 @@ def delays_by_vc(results: Sequence[Result]) -> Figure | None:
         own = [(result.label, by_vc[result.label, vc]) for result in results if (result.label, vc) in by_vc]
         told = "; ".join(f"{label}: mean {span(row.delay.mean)}{without(row.delay.never)}" for label, row in own)
         svg = line_plot(f"Delays of {vc}", told, across, up, _delay_lines(results, vc), is_stepped=True)
-        pictures.append(Picture(f"{vc}: {short(own[0][1].jobs)} jobs, {short(own[0][1].leaf_cells)} GPUs", svg))
+        pictures.append(Picture(f"{vc}: {counted(own[0][1].jobs, 'job')}, {counted(own[0][1].leaf_cells, 'GPU')}", svg))
     rows = [
         (vc, result.label, short(row.jobs), short(row.leaf_cells), *_minutes(row), percent(row.utilisation))
         for vc in vcs

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from jinja2 import Environment
 
+from hived_config.words import counted
 from hived_simulator.report.figures import MAX_LINES, Figure, Pair, Table, figures_of, pairs_of, summary_table
 from hived_simulator.report.plots import MINUTE_S, short, without
 from hived_simulator.report.reading import Result, Simulation, read_simulations
@@ -96,7 +97,8 @@ def _lead(simulations: Sequence[Simulation], results: Sequence[Result]) -> str:
     run, first = simulations[0].run, results[0]
     leaves = max(result.total.leaf_cells for result in results)
     return (
-        f"{short(run.trace.jobs)} jobs of {len(first.rows) - 1} virtual clusters on {short(leaves)} GPUs,"
+        f"{counted(run.trace.jobs, 'job')} of {counted(len(first.rows) - 1, 'virtual cluster')} on "
+        f"{counted(leaves, 'GPU')},"
         f" under {len(results)} {'policy' if len(results) == 1 else 'policies'}."
     )
 

@@ -10,6 +10,7 @@ from random import Random
 import msgspec
 
 from hived.values.errors import UserError
+from hived_config.words import counted
 from hived_simulator.traces.fields import MAX_LEAVES, packed
 from hived_simulator.traces.jobs import Job, Trace
 from hived_simulator.traces.own import rebased
@@ -22,7 +23,7 @@ def between(trace: Trace, since: float | None, until: float | None) -> Trace:
     """
     first = 0.0 if since is None else since
     jobs = [job for job in trace.jobs if job.submitted_s >= first and (until is None or job.submitted_s < until)]
-    return _part(trace, jobs, f"of {len(trace.jobs)} jobs those submitted from {_when(trace, first)}" + (
+    return _part(trace, jobs, f"of {counted(len(trace.jobs), 'job')} those submitted from {_when(trace, first)}" + (
         "" if until is None else f" to {_when(trace, until)}"
     ))  # fmt: skip
 
@@ -30,7 +31,7 @@ def between(trace: Trace, since: float | None, until: float | None) -> Trace:
 def first_part(trace: Trace, span_s: float) -> Trace:
     """The jobs of the first `span_s` seconds, counted from the first submission."""
     jobs = [job for job in trace.jobs if job.submitted_s < span_s]
-    return _part(trace, jobs, f"of {len(trace.jobs)} jobs those of the first {span_s:.10g} s")
+    return _part(trace, jobs, f"of {counted(len(trace.jobs), 'job')} those of the first {span_s:.10g} s")
 
 
 def still_running(trace: Trace, since: float) -> Trace:
@@ -46,7 +47,9 @@ def still_running(trace: Trace, since: float) -> Trace:
         for job in trace.jobs
         if start + (job.submitted_s if job.started_s is None else job.started_s) + job.duration_s > since
     ]
-    return _part(trace, jobs, f"{len(jobs)} of {len(trace.jobs)} jobs ran after {_when(trace, since - start)}")
+    return _part(
+        trace, jobs, f"{len(jobs)} of {counted(len(trace.jobs), 'job')} ran after {_when(trace, since - start)}"
+    )
 
 
 def of_tenants(trace: Trace, tenants: Collection[str]) -> Trace:
@@ -56,7 +59,7 @@ def of_tenants(trace: Trace, tenants: Collection[str]) -> Trace:
         there = ", ".join(repr(each) for each in sorted(known)[:20])
         raise UserError(f"{trace.name}: no job is of tenant {unknown[0]!r}; there are {there}")
     jobs = [job for job in trace.jobs if job.tenant in tenants]
-    return _part(trace, jobs, f"of {len(trace.jobs)} jobs those of tenants {', '.join(sorted(tenants))}")
+    return _part(trace, jobs, f"of {counted(len(trace.jobs), 'job')} those of tenants {', '.join(sorted(tenants))}")
 
 
 def some(trace: Trace, count: int, seed: int = 0) -> Trace:
@@ -65,12 +68,12 @@ def some(trace: Trace, count: int, seed: int = 0) -> Trace:
     The load falls as the number of jobs does. Raises UserError if the trace has not so many.
     """
     if count > len(trace.jobs):
-        raise UserError(f"{trace.name}: has {len(trace.jobs)} jobs, {count} are wanted")
+        raise UserError(f"{trace.name}: has {counted(len(trace.jobs), 'job')}, {count} are wanted")
     draw = Random(seed).random
     order = sorted((draw(), number) for number in range(len(trace.jobs)))
     chosen = sorted(number for _, number in order[:count])
     jobs = [trace.jobs[number] for number in chosen]
-    return _part(trace, jobs, f"of {len(trace.jobs)} jobs {count} by chance, seed {seed}")
+    return _part(trace, jobs, f"of {counted(len(trace.jobs), 'job')} {count} by chance, seed {seed}")
 
 
 def _part(trace: Trace, jobs: list[Job], note: str) -> Trace:

@@ -7,6 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from hived.values.errors import UserError
+from hived_config.words import counted
 from hived_simulator.traces.fields import FIRST_DATE, MAX_LEAVES, MAX_SECONDS, MAX_TIME, Unusable, zone
 from hived_simulator.traces.jobs import Job, Trace
 
@@ -72,7 +73,7 @@ class Draft:
     def note_shapes(self) -> None:
         """Say how gangs are shaped of which only the number of GPUs is known."""
         cells = self.options.node_leaf_cells
-        self.note(f"shapes of gangs are not given: nodes of {cells} GPUs, the remainder as one pod")
+        self.note(f"shapes of gangs are not given: nodes of {counted(cells, 'GPU')}, the remainder as one pod")
 
     def note_zone(self) -> None:
         """Say of which zone times are that name none."""

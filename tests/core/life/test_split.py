@@ -127,9 +127,9 @@ REFUSALS: dict[str, tuple[str, tuple[PodRequest, ...], str]] = {
     "unknown": ("nobody", PARTS, "affinity group nobody cannot be split: it is not allocated"),
     "fewer": ("gang", PARTS[:2], "it has 3 pods, 2 are given"),
     "size": (
-        "gang", (PARTS[2], *PARTS[1:]), r"slot 0 has 1 leaf cells for one pod, p2\(ns/p2\) asks for others",
+        "gang", (PARTS[2], *PARTS[1:]), r"slot 0 has 1 leaf cell for one pod, p2\(ns/p2\) asks for others",
     ),
-    "gang": ("gang", (pod("p0", members=((2, 1),)), *PARTS[1:]), "slot 0 has 1 leaf cells for one pod"),
+    "gang": ("gang", (pod("p0", members=((2, 1),)), *PARTS[1:]), "slot 0 has 1 leaf cell for one pod"),
     "vc": ("gang", (part(0, vc="B"), *PARTS[1:]), r"p0\(ns/p0\) has another virtualCluster"),
     "priority": ("gang", (*PARTS[:2], part(2, priority=1)), r"p2\(ns/p2\) has another priority"),
     "type": ("gang", (part(0, leaf_cell_type="GPU"), *PARTS[1:]), "p0.* has another leafCellType"),

@@ -164,7 +164,7 @@ def test_jobs_that_are_hidden_cannot_be_named_and_are_not_told() -> None:
         (["cells=a:2xNODE"], "expected VC:+NUMBERxTYPE or VC:-NUMBERxTYPE"),
         (["cells=a:+1xNOD"], "there is no cell type 'NOD'; there is NODE"),
         (["cells=a:+9xNODE"], "there is not enough hardware for the promises to all virtual clusters"),
-        (["cells=b:-2xNODE"], "virtual cluster b has 1 cells of RACK.NODE, 2 cannot be taken"),
+        (["cells=b:-2xNODE"], "virtual cluster b has 1 cell of RACK.NODE, 2 cannot be taken"),
         (["cells=a:-1xNODE"], "would lose its cells, or the guarantee of its virtual cluster"),
         (["priority=1", "priority=2"], "'priority=1' and 'priority=2' cannot both be; keep only one"),
         (["opportunistic", "priority=2"], "'opportunistic' and 'priority=2' cannot both be"),

@@ -19,6 +19,7 @@ import msgspec
 
 from hived.values.errors import InvariantError, UserError
 from hived_config.rules import Budget
+from hived_config.words import counted
 from hived_extender.api.defrag import AutomaticMoves, DefragArgs, DefragPlan, Inputs, LastLook, MovingReport
 from hived_extender.insight.defrag.collecting import Collected, collect
 from hived_extender.insight.defrag.planner import Limits
@@ -277,7 +278,10 @@ class DefragDesk:
                 return LastLook(self._now(), NO_JOB)
             if left.groups == 0:
                 return LastLook(
-                    self._now(), OVER_BUDGET, job, f"the budget of this hour is spent: at most {budget.groups} groups"
+                    self._now(),
+                    OVER_BUDGET,
+                    job,
+                    f"the budget of this hour is spent: at most {counted(budget.groups or 0, 'group')}",
                 )
             found = planner.plan_for(collected, job, left)
             if found.cause == planner.LIMITS:
@@ -355,5 +359,5 @@ class DefragDesk:
 
 
 def _in_words(budget: Budget) -> str:
-    groups = "" if budget.groups is None else f" and {budget.groups} groups"
+    groups = "" if budget.groups is None else f" and {counted(budget.groups, 'group')}"
     return f"{budget.gpu_hours:g} GPU-hours{groups}"

@@ -22,6 +22,7 @@ from hived.values.specs import (
     count_leaves,
     count_pods,
 )
+from hived_config.words import counted
 from hived_extender.api.defrag import DefragPlan, Inputs, Move, PlannedPod, WantedOutcome
 from hived_extender.api.names import matching
 from hived_extender.api.waiting import Job
@@ -102,8 +103,8 @@ def cause_of(
         if free < least:
             return Cause(
                 CELLS,
-                f"{least} GPUs of chain {views[0].chain.name} are needed for {met + 1} of those wanted, and "
-                f"{vc} has {free} healthy ones that no guaranteed group of it uses: moving groups adds none",
+                f"{met + 1} of those wanted would take {counted(least, 'GPU')} of chain {views[0].chain.name}, and "
+                f"{vc} has {free} healthy that no guaranteed group of it uses: moving groups adds none",
             )
     solutions = [solve(puzzle) for puzzle in puzzles]
     if sum(sum(one.met) for one in solutions) > met:
@@ -570,7 +571,7 @@ def _checked(task: Task, found: DefragPlan) -> DefragPlan:
     if limits.gpu_hours is not None and found.lost_gpu_hours > limits.gpu_hours:
         too_much.append(f"{found.lost_gpu_hours:.2f} GPU-hours would be lost, at most {limits.gpu_hours:g} may be")
     if limits.groups is not None and len(found.moves) > limits.groups:
-        too_much.append(f"{len(found.moves)} groups would be moved, at most {limits.groups} may be")
+        too_much.append(f"{counted(len(found.moves), 'group')} would be moved, at most {limits.groups} may be")
     if too_much:
         return _without_moves(task, NOTHING_POSSIBLE, found.met_before, Cause(LIMITS, "; ".join(too_much)))
     return found

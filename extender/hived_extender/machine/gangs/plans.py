@@ -17,6 +17,7 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived.values.specs import GroupSpec, MemberSpec, PodRequest
+from hived_config.words import counted
 from hived_extender.jobs.asks import Ask
 from hived_extender.jobs.kinds import kueue
 from hived_extender.jobs.kinds.description import GangKey, MatchPolicy, ObjectRef
@@ -342,9 +343,9 @@ def _check_namespaces(gang: Gang, terms: Terms) -> None:
         others = len(other.present())
         if is_same and others < terms.minimum <= count + others:
             raise UserError(
-                f"podgroup/{gang.key} has {count} of {terms.minimum} pods, and {others} pods in "
-                f"namespace {other.key.namespace} name a podgroup {gang.key.name} too: a gang is of one namespace; "
-                "create all its pods in one, or give the two different names"
+                f"podgroup/{gang.key} has {count} of {terms.minimum} pods, and namespace {other.key.namespace} has "
+                f"{counted(others, 'pod')} of a podgroup {gang.key.name} too: a gang is of one namespace; create "
+                "all its pods in one, or give the two different names"
             )
 
 

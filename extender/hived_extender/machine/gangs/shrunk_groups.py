@@ -11,6 +11,7 @@ from dataclasses import replace
 from hived.cells.state import Group
 from hived.values.errors import UserError
 from hived.values.specs import BindInfo, GroupSpec, PodRequest, PodSpec, sizes_of
+from hived_config.words import counted
 
 
 class ShrunkGroups:
@@ -92,9 +93,8 @@ class ShrunkGroups:
             return _in_group(request, present.spec.group)
         wanted = sum(member.pod_count for member in group.members if member.leaf_cell_count == size)
         if sum(each == size for each in pods.values()) >= wanted:
-            raise UserError(
-                f"affinity group {group.name} has all its pods of {size} leaf cells: delete one of them first"
-            )
+            cells = counted(size, "leaf cell")
+            raise UserError(f"affinity group {group.name} has all its pods of {cells}: delete one of them first")
         return _in_group(request, part_of(group, Counter({size: 1}), alone))
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote
 
+from hived_config.words import counted
 from hived_extender.jobs.kinds import coscheduling, native, volcano
 from hived_extender.jobs.kinds.description import GangKey, ObjectRef
 from hived_extender.kube.client import KubeClient, KubeError
@@ -86,7 +87,7 @@ def _volcano(state: GangState, minimum: int, old: Object, now: str) -> dict[str,
     phase = "Running" if has_minimum else "Unknown" if state.scheduled else "Inqueue"
     if has_minimum:
         reason = "tasks in gang are ready to be scheduled"
-        said = _condition("Scheduled", "True", reason, f"{state.scheduled} pods have a node")
+        said = _condition("Scheduled", "True", reason, _have_nodes(state))
     else:
         reason = "NotEnoughTasks" if state.pod_count < minimum else "NotEnoughResources"
         said = _condition("Unschedulable", "True", reason, _volcano_wait(state, minimum))
@@ -137,13 +138,18 @@ def _is_true(condition: Object | None) -> bool:
 
 def _scheduled(kind: str, state: GangState, minimum: int) -> dict[str, Any]:
     if state.scheduled + state.succeeded >= minimum:
-        return _condition(kind, "True", "Scheduled", f"{state.scheduled} pods have a node")
+        return _condition(kind, "True", "Scheduled", _have_nodes(state))
     return _condition(kind, "False", "Unschedulable", state.obstacle or _waiting(state, minimum))
+
+
+def _have_nodes(state: GangState) -> str:
+    return f"{counted(state.scheduled, 'pod')} {'has' if state.scheduled == 1 else 'have'} a node"
 
 
 def _waiting(state: GangState, minimum: int) -> str:
     others = "; the events of the others say what is missing" if state.pod_count else ""
-    return f"{state.scheduled + state.succeeded} of {minimum} pods have a node{others}"
+    placed = state.scheduled + state.succeeded
+    return f"{placed} of {counted(minimum, 'pod')} {'has' if placed == 1 else 'have'} a node{others}"
 
 
 def _condition(kind: str, status: str, reason: str, message: str) -> dict[str, Any]:

@@ -304,7 +304,7 @@ def test_queues_are_listed_with_links_to_their_jobs(queue_client: FlaskClient) -
 def test_jobs_of_a_queue_are_in_their_order_with_reasons(queue_client: FlaskClient) -> None:
     assert places(queue_client) == ["second", "third", "first"]
     words = text_of(page(queue_client, "/page/queues/b"))
-    assert "2 wait, 1 run, 0 of them on borrowed cells" in words
+    assert "2 wait, 1 runs, 0 of them on borrowed cells" in words
     assert "2 Job/default/third Waiting 10 8" in words
     assert "1 job is before it in its queue." in words
 

@@ -192,7 +192,7 @@ def test_a_spent_budget_is_said(caplog: pytest.LogCaptureFixture) -> None:
     assert (budget.vc, budget.left_groups, budget.left_gpu_hours) == ("a", 0, 1.0)
     looked = last_look(halves)
     assert (looked.outcome, looked.job) == ("over budget", "ns:large")
-    assert looked.reason == "the budget of this hour is spent: at most 1 groups"
+    assert looked.reason == "the budget of this hour is spent: at most 1 group"
     assert "over budget" in [getattr(record, "fields", {}).get("outcome") for record in caplog.records]
 
 

@@ -269,7 +269,7 @@ def test_a_gang_is_of_one_namespace() -> None:
     cluster = SmallGangCluster()
     cluster.pod("w-0", 2, koordinator("train", 2))
     cluster.pod("w-1", 2, koordinator("train", 2), namespace="other")
-    assert "1 pods in namespace other name a podgroup train too: a gang is of one namespace" in cluster.ask("w-0")
+    assert "and namespace other has 1 pod of a podgroup train too: a gang is of one namespace" in cluster.ask("w-0")
 
 
 def test_a_device_that_no_cell_means_is_told() -> None:
