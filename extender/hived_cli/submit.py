@@ -47,7 +47,6 @@ from hived_jobs.creation import (
     refuse_names_of_objects,
     refuse_resources,
     resume_job,
-    submission_refusals,
 )
 from hived_jobs.documents import Document
 from hived_jobs.kinds import plan_documents, read_jobs
@@ -144,20 +143,22 @@ def _short(victim: Victim, namespace: str) -> str:
 
 def check_taken(
     inspector: Inspector, jobs: Sequence[PlannedJob], namespace: str, configuration: Configuration | None = None
-) -> str:
-    """Ask the service whether it takes the pods. Returns why it could not be asked, "" if it could.
+) -> None:
+    """Ask the service whether it takes the pods.
 
-    Raises UserError, with the reason for each pod, if it refuses some, or has no room for them at any time.
+    Raises UserError, with the reason for each pod, if it refuses some, or has no room for them at any time; also if it
+    does not say.
     """
-    manifests = _manifests(jobs, namespace)
-    if not manifests:
-        return ""
+    if not _manifests(jobs, namespace):
+        return
     try:
         told = _outcomes(inspector, jobs, namespace, configuration)
-    except NoAnswerError as error:
-        return f"{error.message} Name it with --server."
     except UserError as error:
-        return error.message
+        remedy = " Name it with --server" if isinstance(error, NoAnswerError) else ""
+        raise UserError(
+            f"nothing was created, because nobody could check it: {error.message}{remedy}; {UNCHECKED} creates all "
+            "without a check"
+        ) from error
     refused = [one for one in told if one.outcome in ("refused", "never")]
     if refused:
         count = f"{len(refused)} of {len(told)} pods" if len(told) > 1 else "the pod"
@@ -166,18 +167,6 @@ def check_taken(
         raise UserError(
             f"nothing was created, because {inspector.server} {says}:\n{_by_reason(refused)}\n"
             f"Correct that, name the cluster's own service with --server, or create them all the same with {UNCHECKED}"
-        )
-    return ""
-
-
-def check_access(configuration: Configuration, jobs: Sequence[PlannedJob], namespace: str) -> None:
-    """Raise UserError for pods that may not use their virtual cluster, by a configuration that may be another's."""
-    refused = submission_refusals(_manifests(jobs, namespace), configuration.rules, configuration.cluster)
-    if refused:
-        listing = "\n".join(f"  {one}" for one in refused)
-        raise UserError(
-            f"nothing was created, because the configuration does not allow it:\n{listing}\n"
-            f"Correct that, or create the pods all the same with {UNCHECKED}"
         )
 
 
@@ -355,9 +344,9 @@ def command(
     A job of OpenPAI is its user's: one of another user may have the same name.
 
     All files are checked before anything is created, and the service is asked. If it refuses a pod, as where there is
-    no such virtual cluster, nothing is created. With --dry-run nothing is created. The service is asked where each pod
-    would run now, or why it would wait, perhaps for ever. With -o yaml the objects are printed instead, and no cluster
-    is needed.
+    no such virtual cluster, or does not answer, nothing is created. With --dry-run nothing is created. The service is
+    asked where each pod would run now, or why it would wait, perhaps for ever. With -o yaml the objects are printed
+    instead, and no cluster is needed.
 
     With --watch the command stays until the jobs have ended, with exit code 0 if all are complete, else 1. It does not
     wait for plain pods and services such as a Deployment. If there is nothing else in the files it
@@ -405,11 +394,13 @@ def command(
         raise SystemExit(_foretell(inspector, found, submission, jobs, output))
     jobs = [apart_from_others(kube, job) for job in jobs]
     refuse_names_of_objects(kube, submission.namespace, jobs, has_queues=_has_queues(found))
-    unasked = "" if unchecked else _check_taken(inspector, kube, found, jobs, submission.namespace)
+    if not unchecked:
+        _check_taken(inspector, kube, found, jobs, submission.namespace)
     created = create_jobs(kube, submission, jobs)
     _tell_first(notes if output == "text" else (), warnings)
     _tell_created(created, found, output, is_alone=not watch and not is_embedded(kube))
-    _warn(unqueued(created.jobs, created.pods) if _has_queues(found) else "", unasked)
+    if _has_queues(found) and (unqueued_pods := unqueued(created.jobs, created.pods)):
+        click.echo(f"Warning: {unqueued_pods}", err=True)
     if options.is_timed:
         _warn_unfollowed(inspector, [job for job in created.jobs if job.is_object])
     if watch:
@@ -443,14 +434,6 @@ def _write_options(
     if options != Options() and not told and not any(map(is_job, documents)):
         raise UserError("--time, --array, --begin and --after are for jobs, and there is none in the files")
     return told
-
-
-def _warn(unqueued_pods: str, unasked: str) -> None:
-    """Warn of pods that wait in no queue, and of pods that were not checked; "" for neither."""
-    if unqueued_pods:
-        click.echo(f"Warning: {unqueued_pods}", err=True)
-    if unasked:
-        click.echo(f"Not checked whether hived takes these pods: {unasked}", err=True)
 
 
 def _warn_unfollowed(inspector: Inspector, jobs: Sequence[PlannedJob]) -> None:
@@ -529,20 +512,14 @@ def _foretell(
 
 def _check_taken(
     inspector: Inspector, kube: KubeClient, found: Configuration | None, jobs: Sequence[PlannedJob], namespace: str
-) -> str:
-    """See `check_taken`; without an answer of the service, its configuration decides who may use a virtual cluster.
-
-    That a pod exists already is told rather than what the service says of it.
-    """
+) -> None:
+    """See `check_taken`. That a pod exists already is told rather than what the service says of it."""
     try:
-        unasked = check_taken(inspector, jobs, namespace, found)
+        check_taken(inspector, jobs, namespace, found)
     except UserError:
         with suppress(KubeError):
             refuse_known_names(kube, namespace, jobs)
         raise
-    if unasked and found is not None:
-        check_access(found, jobs, namespace)
-    return unasked
 
 
 def _tell_created(created: Created, found: Configuration | None, output: str, *, is_alone: bool) -> None:

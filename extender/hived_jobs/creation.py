@@ -1,4 +1,4 @@
-"""Creating what was planned, in the order in which Kubernetes needs it; and who may not have it, told before."""
+"""Creating what was planned, in the order in which Kubernetes needs it."""
 
 import time
 from collections import Counter
@@ -11,10 +11,6 @@ from urllib.parse import quote
 import msgspec
 
 from hived.values.errors import UserError
-from hived.values.specs import ClusterSpec
-from hived_config.rules import PodRules
-from hived_extender.jobs.access import Permissions
-from hived_extender.jobs.asks import LabelsOf, no_labels
 from hived_extender.jobs.job import JobState as ObjectState
 from hived_extender.jobs.kinds import marks
 from hived_extender.jobs.kinds.kind import path_of
@@ -64,48 +60,6 @@ def _read(manifest: Manifest) -> Pod | None:
         return msgspec.convert(manifest, Pod)
     except (ValueError, RecursionError):
         return None
-
-
-def submission_refusals(
-    pods: Iterable[Manifest], rules: PodRules, cluster: ClusterSpec, labels_of: LabelsOf = no_labels
-) -> list[str]:
-    """Return why pods would be refused, each reason once with its pods; nothing if none would be.
-
-    Parameters
-    ----------
-    pods : their manifests, with the namespaces that they are created in
-    rules, cluster : of the configuration in force
-    labels_of : the labels of a namespace, none if they are not known; a pod passes where labels decide
-
-    Pods of another scheduler, and pods that cannot be read, are left out.
-    """
-    permissions = Permissions(cluster, rules, labels_of)
-    names: dict[str, list[str]] = {}
-    for manifest in pods:
-        pod = _read(manifest)
-        if pod is None:
-            continue  # the API server refuses it, in its own words
-        name = pod.spec.scheduler_name if pod.spec else None
-        if permissions.concerns(pod, is_served=rules.serves(name or "", cluster.virtual_clusters)):
-            reason = permissions.refusal(pod) or _too_slow(permissions, pod)
-            if reason:
-                names.setdefault(reason, []).append(pod.metadata.name)
-    return [f"{_named(refused)}: {reason}" for reason, refused in names.items()]
-
-
-def _too_slow(permissions: Permissions, pod: Pod) -> str:
-    """Return why an opportunistic pod asks for too much time to leave, "" if it does not."""
-    most_s = permissions.most_grace_s(pod)
-    if most_s is None or pod.spec is None:
-        return ""
-    asked_s = pod.spec.termination_grace_period_seconds
-    has = f"an opportunistic pod has at most {most_s} s to leave: lower it"
-    return f"terminationGracePeriodSeconds is {asked_s}, and {has}"
-
-
-def _named(pods: list[str]) -> str:
-    others = len(pods) - 1
-    return f"pod {pods[0]}" + (f" and {others} other{'s' * (others > 1)}" if others else "")
 
 
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"

@@ -94,7 +94,8 @@ def kube(server, monkeypatch, tmp_path) -> Iterator[KubeClient]:
 @pytest.fixture
 def run(server, kube):
     def _run(*arguments: str, **options):
-        return CliRunner().invoke(main, ["submit", *arguments, "--api-server", server.url], **options)
+        where = ["--api-server", server.url, "--unchecked"]  # nobody answers there
+        return CliRunner().invoke(main, ["submit", *arguments, *where], **options)
 
     return _run
 
@@ -331,9 +332,14 @@ def test_warnings_go_to_stderr(run, write, configuration):
     assert (result.exit_code, "Warning: " in result.stderr, "colour: unknown key" in result.stderr) == (0, True, True)
 
 
+def commands_to(running: Embedded) -> list[str]:
+    """Options of commands that ask this cluster and its service."""
+    return ["--kubeconfig", str(running.cluster.kubeconfig), "--server", running.extender.url]
+
+
 def test_the_configuration_of_an_embedded_cluster_is_found_in_it(kube, job, write):
     with start_embedded(Path(write(CONFIGURATION, "published.yaml"))) as running:
-        result = CliRunner().invoke(main, ["submit", job, "--kubeconfig", str(running.cluster.kubeconfig)])
+        result = CliRunner().invoke(main, ["submit", job, *commands_to(running)])
     assert (result.exit_code, result.stdout.count("created")) == (0, 2), result.output
 
 
@@ -844,32 +850,38 @@ def test_pods_that_can_never_run_are_created_only_unchecked(submit, embedded):
     assert (result.exit_code, len(submit.pods())) == (0, 3), result.stderr
 
 
-def test_without_a_service_to_ask_pods_are_created_and_that_is_told(run, kube, write):
-    result = run(write(POD))
-    assert (result.exit_code, result.stdout) == (0, "pod/notebook created\n")
-    assert result.stderr.startswith("Not checked whether hived takes these pods: no answer from http://127.0.0.1:1: ")
-    assert result.stderr.endswith("is hived serve running there? Name it with --server.\n")
+def test_without_a_service_to_ask_nothing_is_created_unless_unchecked(submit, write):
+    text = POD.replace("010", "research")
+    result = submit(text, "--server", NOBODY)
+    assert (result.exit_code, result.stdout, submit.pods()) == (1, "", [])
+    assert result.stderr.startswith(
+        f"Error: nothing was created, because nobody could check it: no answer from {NOBODY}: "
+    )
+    assert result.stderr.endswith(
+        "is hived serve running there? Name it with --server; --unchecked creates all without a check\n"
+    )
+    result = submit(text, "--server", NOBODY, "--unchecked")
+    assert (result.exit_code, result.stderr, submit.pods()) == (0, "", ["notebook"])
 
 
-def test_a_service_that_is_not_ready_needs_no_other_name(run, kube, write, monkeypatch):
+def test_a_pod_that_exists_is_told_so_without_a_service_too(submit):
+    assert submit(POD.replace("010", "research")).exit_code == 0
+    result = submit(POD.replace("010", "research"), "--server", NOBODY)
+    assert "pod notebook exists already in namespace default" in result.stderr
+
+
+def test_a_service_that_is_not_ready_needs_no_other_name(submit, monkeypatch):
     def what_if(*_):
         raise UserError("not ready: kernels are being loaded", 503)
 
     monkeypatch.setattr(Inspector, "what_if", what_if)
-    dry, real = run(write(POD), "--dry-run"), run(write(POD))
+    dry, real = submit(POD, "--dry-run"), submit(POD)
     assert dry.stderr == "Error: not ready: kernels are being loaded; -o yaml prints the objects alone\n"
-    assert (real.exit_code, real.stdout) == (0, "pod/notebook created\n")
-    assert real.stderr == "Not checked whether hived takes these pods: not ready: kernels are being loaded\n"
-
-
-def test_without_a_service_to_ask_the_configuration_says_who_may_use_what(run, kube, write):
-    listed = CONFIGURATION.replace("  research:\n", "  research:\n    namespaces: [vision]\n")
-    config = write("access: namespaces\n" + listed, name="access.yaml")
-    result = run(write(JOB), "--config", config, "--server", NOBODY)
-    assert result.exit_code == 1
-    assert "namespace default may not use virtual cluster research" in result.stderr
-    assert "--unchecked" in result.stderr
-    assert kube.list_objects(PODS, dict).items == []
+    assert (real.exit_code, submit.pods()) == (1, [])
+    assert real.stderr == (
+        "Error: nothing was created, because nobody could check it: not ready: kernels are being loaded; "
+        "--unchecked creates all without a check\n"
+    )
 
 
 def test_a_watched_job_is_looked_after_until_it_ends(run, kube, write, records):
@@ -921,8 +933,7 @@ def test_pods_that_are_not_watched_beside_a_job_are_named(run, kube, write, reco
 
 def test_an_embedded_cluster_runs_the_policies_of_jobs_by_itself(kube, write):
     with start_embedded(Path(write(CONFIGURATION, "published.yaml"))) as running:
-        options = ["--kubeconfig", str(running.cluster.kubeconfig)]
-        result = CliRunner().invoke(main, ["submit", write(VOLCANO), *options])
+        result = CliRunner().invoke(main, ["submit", write(VOLCANO), *commands_to(running)])
         assert result.exit_code == 0, result.output
         with closing(KubeClient.connect(running.cluster.api_url)) as client:
             before = uids(client)

@@ -411,7 +411,7 @@ def run(api, write, monkeypatch, tmp_path):
     config = write(CONFIGURATION, "cluster.yaml")
 
     def _run(text: str, *options: str):
-        where = ["--api-server", api.url, "--server", "http://127.0.0.1:1", "--config", config, "--user", "me"]
+        where = ["--api-server", api.url, "--unchecked", "--config", config, "--user", "me"]
         return CliRunner().invoke(main, ["submit", write(text), *where, *options])
 
     return _run

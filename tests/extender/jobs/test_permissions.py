@@ -10,7 +10,6 @@ from hived_extender.jobs.admission import Admission, review
 from hived_extender.jobs.annotations import BIND_INFO, PREFIX, SCHEDULING_SPEC
 from hived_extender.jobs.asks import LabelsOf, no_labels
 from hived_extender.jobs.wire import ENABLE_LIMIT
-from hived_jobs.creation import submission_refusals
 
 CONFIGURATION = """\
 access: namespaces
@@ -175,43 +174,6 @@ def test_another_configuration_brings_its_own_rules(admission: Admission) -> Non
     assert "may not run opportunistically" in refusal(changed, own("research", -1), "evil")
 
 
-# ---- before anything is created
-
-
-def refusals(*pods: Any, labels_of: LabelsOf = no_labels) -> list[str]:
-    configuration = load_text(CONFIGURATION.format(more=", {matchLabels: {team: blue}}"), "f", environ={})
-    return submission_refusals(pods, configuration.rules, configuration.cluster, labels_of)
-
-
-def named(name: str, given: Any, namespace: str = "ci") -> Any:
-    return {**given, "metadata": {**given["metadata"], "name": name, "namespace": namespace}}
-
-
-def test_a_reason_is_told_once_with_its_pods() -> None:
-    pods = [named(f"w{number}", own("research", 100)) for number in range(3)]
-    told = refusals(*pods, named("fine", own("research", 10)), named("x", own("other", 0)), labels_of=known)
-    limit = "namespace ci may use virtual cluster research up to priority 10, not 100"
-    assert told == [f"pod w0 and 2 others: {limit}", f"pod x: namespace ci {NOT_LISTED.format('other')}"]
-    assert refusals(*pods[:2], labels_of=known) == [f"pod w0 and 1 other: {limit}"]
-
-
-def known(namespace: str) -> dict[str, str]:
-    return {"kubernetes.io/metadata.name": namespace}
-
-
-def test_pods_of_other_schedulers_and_of_no_kind_are_not_judged() -> None:
-    foreign = pod(spec={"schedulerName": "default-scheduler"}, vc="research")
-    unreadable = {"metadata": {"name": "x"}, "spec": {"containers": 1}}
-    assert refusals(named("a", foreign, "evil"), unreadable, labels_of=known) == []
-
-
-def test_a_submission_passes_where_labels_decide_that_cannot_be_read() -> None:
-    given = named("a", own("research", 0), "blue-1")
-    assert refusals(given) == []
-    assert refusals(given, labels_of=lambda namespace: {"team": "blue"}) == []
-    assert len(refusals(given, labels_of=known)) == 1
-
-
 # ---- the time to leave
 
 DECADES_S = 315_360_000
@@ -246,13 +208,6 @@ def test_an_opportunistic_pod_in_own_words_has_no_more_time_either(admission: Ad
 def test_a_guaranteed_pod_keeps_its_time_until_it_is_preempted(admission: Admission) -> None:
     assert graces(admission, slow(priority="prod")) == DECADES_S
     assert graces(admission, slow(30, priority="oppo")) == 30
-
-
-def test_a_submission_with_more_time_to_leave_is_refused() -> None:
-    configuration = load_text(CONFIGURATION.format(more="") + "lentGraceSeconds: 60\n", "f", environ={})
-    refused = submission_refusals([slow(namespace="labs", priority="oppo")], configuration.rules, configuration.cluster)
-    has = "an opportunistic pod has at most 60 s to leave: lower it"
-    assert refused == [f"pod p: terminationGracePeriodSeconds is {DECADES_S}, and {has}"]
 
 
 def test_a_virtual_cluster_may_have_a_ceiling_of_its_own() -> None:
