@@ -132,8 +132,10 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
             over = [(job, found) for job in latest.values() if (found := of_ended(kube, job)) is not None]
             if not over:
                 raise
-            job = one_of([job for job, _ in over], name)
-            return over[0][1], f"what is left of {printable(job.name)}, which has ended", job.namespace
+            job, found = one_of([job for job, _ in over], name), over[0][1]
+            is_pod = found.pod_names == [job.name.partition("/")[2]]  # a plain pod, that queued as a gang of one
+            whole = found.pod_names[0] if is_pod else job.name
+            return found, f"what is left of {printable(whole)}, which has ended", job.namespace
     except NoAnswerError as error:
         raise UserError(f"{error}; it knows the pods of gangs and groups, and no job {name!r} was submitted") from error
     makers = {(job.namespace, job.made_by) for job in jobs}

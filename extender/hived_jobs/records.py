@@ -200,6 +200,8 @@ def parse_record(manifest: Mapping[str, object]) -> Record:
     try:
         one = msgspec.convert(manifest, _ConfigMap)
         labels, data = one.metadata.labels or {}, one.data
+        if not one.metadata.uid:  # the pods of a job are known by it
+            raise KeyError("metadata.uid")
         return Record(
             one.metadata.namespace,
             labels[JOB],
@@ -212,7 +214,8 @@ def parse_record(manifest: Mapping[str, object]) -> Record:
             labels,
         )
     except (KeyError, msgspec.MsgspecError) as error:
-        raise UserError(f"a ConfigMap is no record of a job: {error!r}; do not edit these, delete it") from error
+        what = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+        raise UserError(f"a ConfigMap is no record of a job: {what}; do not edit these, delete it") from error
 
 
 def record_path(namespace: str, name: str) -> str:

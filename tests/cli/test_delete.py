@@ -286,6 +286,17 @@ def test_of_a_job_that_has_ended_its_pods_go_unless_they_go_on(
     assert (result.exit_code, left(kube)) == (exit_code, [] if exit_code == 0 else ["gang-0"]), result.output
 
 
+def test_a_plain_pod_that_queued_has_one_name_once_it_has_ended(
+    delete: Any, kube: KubeClient, service: WaitingService
+) -> None:
+    create(kube, "solo")
+    kube.patch("/api/v1/namespaces/default/pods/solo/status", {"status": {"phase": "Succeeded"}})
+    row = replace(GANG, name="Gang/default/solo", namespace="default", state="Completed", pods=["default/solo"])
+    service.jobs = [row]
+    told = ["what is left of default/solo, which has ended", "  default/solo", "pod/solo deleted"]
+    assert delete("Gang/default/solo", "--yes").output.splitlines() == told
+
+
 def test_of_a_job_that_ran_twice_the_pods_of_its_latest_run_go(
     delete: Any, kube: KubeClient, service: WaitingService
 ) -> None:
