@@ -430,7 +430,8 @@ class ClusterCache:
         starting = [one for one in waiting if one.uid in present]
         if starting and all(one.claim[1] <= OPPORTUNISTIC_PRIORITY for one in starting):
             log.info("group starts in part", extra={"fields": {"group": name, "pods": len(starting)}})
-            self.bound.shrunk.start_without(group, present, starting[0].key)
+            whole = self.bound.shrunk.whole(starting[0].uid, group)
+            self.bound.shrunk.start_without(whole, present, starting[0].key)
             self._read_anew(starting)
 
     def _read_anew(self, records: Iterable[PodRecord]) -> None:
@@ -513,7 +514,8 @@ class ClusterCache:
         is_placed = self.core is None or self.core.has_group(request.spec.group.name)
         if is_placed or request.spec.priority > OPPORTUNISTIC_PRIORITY:
             return ""
-        missing = self._named.missing(request.spec.group)
+        group = request.spec.group
+        missing = self._named.missing(group, self.bound.shrunk.whole(request.uid, group))
         if missing and (key := (MISSING_TIMER, request.spec.group.name)) not in self._outbox.timers:
             self._outbox.wake_in(key, MISSING_S)
         return missing

@@ -231,3 +231,18 @@ def test_a_pod_that_comes_while_another_replica_leads_is_waited_for_too() -> Non
     cluster.lead()
     for pod in pods:
         assert "has 3 of its 4 pods" in waits(cluster.filter(pod))
+
+
+def test_a_part_that_loses_a_pod_before_its_start_tells_the_count_of_the_group_and_starts_without_it() -> None:
+    cluster = SmallCluster()
+    placed = [cluster.place(f"other-{number}", spec_text("b", priority=-1, leaf_cells=4))[0] for number in range(4)]
+    pods = [cluster.create(f"g-{number}", member()) for number in range(3)]
+    waits(cluster.filter(pods[0]))
+    cluster.pass_time(121)
+    assert "of its 4 pods" not in waits(cluster.filter(pods[0])), "the three ask for cells"
+    cluster.delete(pods.pop())
+    assert "has 2 of its 4 pods" in waits(cluster.filter(pods[0]))
+    cluster.pass_time(121)
+    for other in placed[:2]:
+        cluster.delete(other)
+    assert len({cluster.filter(pod)["NodeNames"][0] for pod in pods}) == 2

@@ -163,15 +163,18 @@ class NamedGroups:
             if not self._pods[name]:
                 del self._pods[name]
 
-    def missing(self, group: GroupSpec) -> str:
-        """The reason why an opportunistic group without cells waits for unborn pods (rule 26.14), "" if all exist."""
+    def missing(self, group: GroupSpec, written: GroupSpec | None = None) -> str:
+        """The reason why an opportunistic group without cells waits for unborn pods (rule 26.14), "" if all exist.
+
+        A part of a `written` group, which lost a pod before its start, tells the pods of that.
+        """
         wanted = count_pods(group.members)
         if wanted == 1:
             return ""
         there = len(self.present(group))
         if there >= wanted:
             return ""
-        has = f"has {there} of its {wanted} pods"
+        has = f"has {there} of its {count_pods((written or group).members)} pods"
         return f"affinity group {group.name} is opportunistic and {has}: it waits for the others, {_PATIENCE}"
 
     def present(self, group: GroupSpec) -> dict[str, int]:

@@ -30,6 +30,10 @@ class ShrunkGroups:
         part = part_of(group, Counter(sizes.values()), alone)
         self._early |= dict.fromkeys(sizes, (group, part))
 
+    def whole(self, uid: str, group: GroupSpec) -> GroupSpec:
+        """The group of a waiting pod as its author wrote it: `group`, unless that is a part which starts."""
+        return self._early.get(uid, (group, group))[0]
+
     def wait_for(self, uid: str, group: GroupSpec) -> list[str]:
         """Let a group wait for its others again as a new pod has come; the uids of its pods that would not have.
 
