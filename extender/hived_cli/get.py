@@ -25,7 +25,7 @@ from hived_cli.helpers.names import (
     nearest,
     of_vc,
 )
-from hived_cli.helpers.tables import output_option, paragraph, with_note
+from hived_cli.helpers.tables import output_option, paragraph, table, with_note
 from hived_cli.helpers.waits import (
     ENDED_STATES,
     UNKNOWN,
@@ -585,6 +585,8 @@ def _present_jobs(jobs: Sequence[Job], *, is_limited: bool, is_wide: bool) -> st
 def nodes(*, inspector: Inspector, show: Show, name: str | None, is_bad: bool, selector: str, output: str) -> None:
     """Show nodes, or the one called NAME: which are bad, why and since when, and what runs on them.
 
+    IF DRAINED says of each job on NAME whether it starts on other nodes now, preempts others there, or waits.
+
     \b
     Examples:
       hived get nodes
@@ -606,7 +608,7 @@ def nodes(*, inspector: Inspector, show: Show, name: str | None, is_bad: bool, s
                 near = ", ".join(nearest(name, known))
                 hint = f"nearest: {near}" if near else "hived get nodes lists all"
                 raise UserError(f"no node {name!r}; {hint}", 404)
-            found = [one for one in found if one.node == name]
+            found = [inspector.drained(name)]
         if output == "json":
             return as_json(found)
         return _node_table(found, is_bad, output == "wide", selector, is_one=name is not None)
@@ -644,6 +646,9 @@ def _node_table(nodes: Sequence[NodeView], is_bad: bool, is_wide: bool, selector
     costs = [">PODS", ">GPU-H AT STAKE"] if has_costs else []
     headers = ["NODE", "HEALTH", ">FOR", ">CELLS", ">FREE", ">LOST", *costs, "REASON", "JOBS"]
     found = form().shown(headers, rows, is_fitted=not is_wide)
+    if is_one and nodes[0].if_drained:
+        jobs = zip(nodes[0].groups, nodes[0].if_drained, strict=True)
+        found += "\n\n" + table(["JOB", "IF DRAINED"], [[printable(job), then] for job, then in jobs])
     has_next = (is_bad or is_one) and any(one.groups and is_not_ready(one.reason) for one in nodes)
     return "\n".join([found, *paragraph(NOT_READY_NEXT, "")]) if has_next else found
 

@@ -120,7 +120,8 @@ class WaitingService(StubServer):
             self.jobs, self.unseen = [*self.jobs, *self.unseen], []
             return 200, Jobs(items=found)
         if path == paths.NODES_PATH:
-            return 200, [node for node in self.nodes if node.is_bad or "bad" not in wanted]
+            chosen = wanted.get("drained", [node.node for node in self.nodes])
+            return 200, [node for node in self.nodes if node.node in chosen and (node.is_bad or "bad" not in wanted)]
         if path == paths.FREE_CELLS_PATH:
             return 200, self.free
         if path == paths.IF_PATH:

@@ -216,6 +216,10 @@ class Inspector:
         """The nodes that `nodes_path` chooses. Raises OlderError."""
         return self.get(nodes_path(is_bad, selector), list[NodeView])
 
+    def drained(self, node: str) -> NodeView:
+        """A node, with what the jobs on it would do if it were drained. Raises UserError (404), OlderError."""
+        return self.get(f"{paths.NODES_PATH}?{urlencode({'drained': node})}", list[NodeView])[0]
+
     def free_cells(self) -> list[FreeCells]:
         """The cells of every virtual cluster by level. Raises OlderError."""
         return self.get(paths.FREE_CELLS_PATH, list[FreeCells])

@@ -373,10 +373,15 @@ class LeafCounts(msgspec.Struct, frozen=True, omit_defaults=True):
     lost: int = 0
 
 
+Elsewhere = Literal["starts", "preempts", "waits"]
+"""A job whose node is drained now: it starts at once on others, once other jobs have left for it, or it waits."""
+
+
 class NodeView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A node: whether it can be used, its cells, and the groups on it. `by_type` has the cells of a node with several
     leaf cell types. `pods` with cells run there. If it were drained, their jobs would lose `gpu_hours`: those of their
-    whole groups since these started, or since their last checkpoint.
+    whole groups since these started, or since their last checkpoint. Where that is asked, `if_drained` says of each of
+    its groups what these would do then, by cells alone, all of them together.
     """
 
     node: str
@@ -390,6 +395,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     groups: list[str] = []
     pods: int = 0
     gpu_hours: float = 0.0
+    if_drained: list[Elsewhere] = []
 
 
 class FreeCells(msgspec.Struct, frozen=True, kw_only=True):

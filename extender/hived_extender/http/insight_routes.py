@@ -41,8 +41,9 @@ _CHOOSING: dict[str, Callable[[Job], Iterable[str]]] = {
 """By key of the query, the values of a job, one of which has to be one that is asked for."""
 
 TEXT, QUEUED, PODS, ENDED, ME, SELECTOR, NEW = "q", "queued", "pods", "ended", "me", "selector", "new"
+DRAINED = "drained"
 JOB_KEYS = (*_CHOOSING, TEXT, QUEUED, PODS, ENDED, ME, SELECTOR, NEW)
-NODE_KEYS = ("bad", SELECTOR)
+NODE_KEYS = ("bad", SELECTOR, DRAINED)
 
 
 def jobs(backend: Backend, question: Question) -> Answer:
@@ -169,9 +170,15 @@ def try_changes(backend: Backend, question: Question) -> Answer:
 
 
 def nodes(backend: Backend, question: Question) -> Answer:
-    """The configured nodes with their jobs; with `?bad`, those that cannot be used, or not wholly."""
+    """The configured nodes with their jobs; with `?bad`, those that cannot be used, or not wholly.
+
+    With `?drained=NODE` that one alone, and what the jobs on it would do if it were drained.
+    """
     filters = _filters(question, NODE_KEYS)
     selector = _selector(filters)
+    if DRAINED in filters:
+        view, node = backend.insight.drained(filters[DRAINED][-1])
+        return _array(question, [encode(backend.mask(question).node(node, view.namespaces))])
     view, found = backend.insight.nodes(is_bad="bad" in filters)
     if selector:
         chosen = nodes_meeting(backend.service, selector)

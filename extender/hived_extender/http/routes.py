@@ -285,7 +285,13 @@ ROUTES = (
     Route("GET", f"{paths.WHY_PATH}{{name}}", insight.why, Why, errors=(404, 503), names=MASKED),
     Route("POST", paths.IF_PATH, insight.try_changes, IfResult, IfArgs, (400, 404, 500, 503), names=MASKED),
     Route(
-        "GET", paths.NODES_PATH, insight.nodes, list[NodeView], errors=(400, 503), query=insight.NODE_KEYS, names=MASKED
+        "GET",
+        paths.NODES_PATH,
+        insight.nodes,
+        list[NodeView],
+        errors=(400, 404, 503),
+        query=insight.NODE_KEYS,
+        names=MASKED,
     ),
     Route("GET", paths.FREE_CELLS_PATH, insight.free_cells, list[FreeCells], errors=(503,)),
     Route("GET", paths.INPUTS_PATH, changing.inputs, Inputs, errors=(503,), names=Names.REFUSED),

@@ -38,6 +38,7 @@ from hived_extender.insight.free_cells import free_cells
 from hived_extender.insight.judge import Judge
 from hived_extender.insight.listing import (
     ListedJob,
+    if_drained,
     listed,
     node_views,
     parts_in,
@@ -529,6 +530,19 @@ class Answering:
         return view, self._nodes.get(
             (view.snapshot.version, is_bad), self._in_turn(lambda: _nodes(view, is_bad=is_bad))
         )
+
+    def drained(self, node: str) -> tuple[View, NodeView]:
+        """A node, with what the jobs on it would do if it were drained now. Raises UserError (404) if there is none."""
+        view, found = self.nodes()
+        one = next((each for each in found if each.node == node), None)
+        if one is None:
+            raise UserError(f"there is no node {node!r}", NOT_FOUND)
+
+        def drain() -> list[NodeView]:
+            with view.snapshot.lock:
+                return [replace(one, if_drained=if_drained(view.snapshot, node))]
+
+        return view, self._nodes.get((view.snapshot.version, node), self._in_turn(drain))[0]
 
     def free_cells(self) -> list[FreeCells]:
         """The cells of each level that each virtual cluster could give at once."""

@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Literal
 
 import msgspec
@@ -11,7 +12,11 @@ from msgspec.structs import replace
 
 from hived.cells.state import CellState, Group, GroupState
 from hived.cells.topology import NO_CELL, LongArray
-from hived.scenario import nodes_of
+from hived.scenario import Asked, Scenario, nodes_of, pods_of
+from hived.scheduler import Fact
+from hived.values.decisions import Decision, Preempt, Wait
+from hived.values.errors import UserError
+from hived.values.events import NodeHealthChanged, PodDeleted
 from hived.values.specs import PodRequest, count_pods
 from hived_extender.api.names import GANG, is_full
 from hived_extender.api.waiting import (
@@ -20,6 +25,7 @@ from hived_extender.api.waiting import (
     BadNode,
     CauseName,
     Certificate,
+    Elsewhere,
     Job,
     JobState,
     LeafCounts,
@@ -495,9 +501,11 @@ def _nodes(snapshot: Snapshot, groups: Iterable[Group], cleared: Iterable[Cleare
 
 
 class _OnNode(msgspec.Struct):
-    """The jobs on a node, each once, as lists have them; its pods; leaf cells times milliseconds that may be lost."""
+    """The jobs on a node, as lists have them, with their groups there; its pods; leaf cells times milliseconds that may
+    be lost.
+    """
 
-    jobs: dict[str, None] = {}
+    jobs: dict[str, list[str]] = {}
     pods: int = 0
     lost_ms: int = 0
 
@@ -521,6 +529,25 @@ def node_views(snapshot: Snapshot, *, is_bad: bool = False) -> list[NodeView]:
     is_chosen = (cells.node_bad != 0) | counts[:, :, 2].any(axis=1)
     chosen = np.flatnonzero(is_chosen) if is_bad else range(shape[0])
     return [_node(snapshot, int(index), types, counts[index], there[int(index)]) for index in chosen]
+
+
+def if_drained(snapshot: Snapshot, node: str) -> list[Elsewhere]:
+    """Whether each job on a node would start elsewhere now, in the order of its `groups`; they start anew together.
+
+    Cells alone count, and no rules of Kubernetes. Cost: a search for each group on the node, and that of a scenario.
+    """
+    state = snapshot.state
+    there = _by_node(snapshot)[state.topology.node_index[node]].jobs.values()
+    asked = [[Asked(pods_of(state, [name])[0]) for name in groups] for groups in there]
+    gone: list[Fact] = [PodDeleted(pod) for pod in pods_of(state, chain.from_iterable(there))]
+    found = Scenario(state, snapshot.at).plan(asked, [*gone, NodeHealthChanged(node, False)])
+    return [_elsewhere(one) for one in found]
+
+
+def _elsewhere(found: list[Decision] | UserError) -> Elsewhere:
+    if isinstance(found, UserError) or any(isinstance(one, Wait) for one in found):
+        return "waits"
+    return "preempts" if any(isinstance(one, Preempt) for one in found) else "starts"
 
 
 def _node(snapshot: Snapshot, index: int, types: Sequence[str], counts: LongArray, there: _OnNode) -> NodeView:
@@ -548,7 +575,7 @@ def _by_node(snapshot: Snapshot) -> dict[int, _OnNode]:
             continue
         held = group.physical[group.physical != NO_CELL]
         for node in set(topology.arrays.node[held].tolist()):
-            found[node].jobs[job_of.get(name, facts.job)] = None
+            found[node].jobs.setdefault(job_of.get(name, facts.job), []).append(name)
             found[node].lost_ms += len(held) * (now_ms - group.since_ms) if 0 <= group.since_ms < now_ms else 0
         for pod in facts.members:
             if (number := topology.node_index.get(pod.node)) is not None:

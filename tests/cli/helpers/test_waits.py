@@ -39,12 +39,14 @@ def test_a_job_on_a_node_that_is_not_ready_says_what_comes_next(reason: str, is_
 
 def test_a_node_says_the_gpu_hours_at_stake_and_what_comes_next(service: WaitingService) -> None:
     bad = NodeView(node="n1", is_bad=True, reason="NotReady", cells=8, groups=["train"], pods=2, gpu_hours=12.5)
-    service.nodes = [bad, NodeView(node="n2", cells=8)]
+    service.nodes = [bad, NodeView(node="n2", cells=8, groups=["far", "wide"], if_drained=["starts", "waits"])]
     header, row, *after = lines(service, "get", "nodes", "n1", columns=200)
     assert header.split()[-7:] == ["LOST", "PODS", "GPU-H", "AT", "STAKE", "REASON", "JOBS"]
     assert row.split()[-4:] == ["2", "12.5", "NotReady", "train"]
     assert " ".join(after) == NOT_READY_NEXT
-    assert NOT_READY_NEXT not in " ".join(lines(service, "get", "nodes", "n2", columns=200))
+    drained = lines(service, "get", "nodes", "n2", columns=200)
+    assert [line.split() for line in drained[-3:]] == [["JOB", "IF", "DRAINED"], ["far", "starts"], ["wide", "waits"]]
+    assert NOT_READY_NEXT not in " ".join(drained)
 
 
 @pytest.fixture

@@ -232,3 +232,30 @@ def test_a_start_that_waits_for_nodes_is_unknown_for_that_reason() -> None:
     assert told.certificate.cause == "bad"
     assert told.when is not None
     assert (told.when.kind, told.when.because) == ("unknown", "it is not known when the nodes are healthy again")
+
+
+@pytest.mark.parametrize(("lent", "then"), [(0, "starts"), (1, "starts"), (2, "preempts")])
+def test_a_node_says_whether_its_jobs_would_start_elsewhere_if_it_were_drained(lent: int, then: str) -> None:
+    small = SmallCluster()
+    nodes = {name: small.place(name, spec_text(vc, leaf_cells=4))[1] for name, vc in (("one", "a"), ("two", "b"))}
+    for number in range(lent):
+        small.place(f"lent-{number}", spec_text("a", leaf_cells=4, priority=-1))
+    client = create_app(small.service).test_client()
+    (found,) = client.get(f"/v1/inspect/nodes?drained={nodes['one']}").json
+    assert (found["groups"], found["if_drained"]) == (["ns/one"], [then])
+    assert client.get("/v1/inspect/nodes?drained=nowhere").status_code == 404
+    (again,) = [one for one in client.get("/v1/inspect/nodes").json if one["node"] == nodes["one"]]
+    assert "if_drained" not in again, "it is told of one node, which is asked for"
+
+
+def test_jobs_of_a_drained_node_that_find_no_others_wait() -> None:
+    small = SmallCluster()
+    for number in range(2):
+        small.place(f"own-{number}", spec_text("a", leaf_cells=4))
+    for number in range(2):
+        small.place(f"lent-{number}", spec_text("b", leaf_cells=4, priority=-1))
+    client = create_app(small.service).test_client()
+    told = [client.get(f"/v1/inspect/nodes?drained=n{number}").json[0] for number in range(4)]
+    outcomes = {one["groups"][0][:6]: one["if_drained"] for one in told}
+    assert outcomes == {"ns/own": ["preempts"], "ns/len": ["waits"]}
+    assert all(one.get("pods") == 1 for one in told), "nothing has changed"
