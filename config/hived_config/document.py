@@ -53,7 +53,15 @@ class ConfigError(UserError):
 
     def __init__(self, mistakes: Sequence[Mistake], left_out: str = "") -> None:
         self.mistakes, self.left_out = tuple(mistakes), left_out
-        super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+        lines = [str(mistake) for mistake in self.mistakes]
+        if left_out:
+            lines.append(not_checked(self.mistakes[0].file, left_out))
+        super().__init__("\n".join(lines))
+
+
+def not_checked(file: str, left_out: str) -> str:
+    """The line about checks that have to wait until the mistakes are corrected."""
+    return f"{file}: not checked yet, because of these mistakes: {left_out}"
 
 
 PLAIN = "plain"

@@ -172,6 +172,7 @@ def _read_cluster(reader: Reader, given: Given) -> tuple[ClusterSpec | None, Pod
     skus = read_sku_types(reader, skus_node, types)
     physical = PhysicalCells(reader, types, cells_node, skus)
     types.warn_of_misspelt()
+    physical.warn_of_names()
     unread = ", ".join(sorted(types.broken | types.unsound))
     is_uncounted = bool(physical.cells) and not physical.is_counted
     reader.left_out = "; ".join(

@@ -409,11 +409,15 @@ class PhysicalCells:
 
     # ---- the names of nodes
 
-    def node_names(self) -> NodeNames:
-        """The names of the nodes in a sound file, with a warning where no node will have one."""
+    def warn_of_names(self) -> None:
+        """Warn of written names that no node can have, unless they are mistakes."""
         for name, cells in self._nodes.items():
-            if cells[0].index < 0 and not is_possible(name):
+            is_mistake = "/" in name or name != name.strip() or not name.isprintable()
+            if cells[0].index < 0 and not is_mistake and not is_possible(name):
                 self._warn_of_name(name, cells[0].node)
+
+    def node_names(self) -> NodeNames:
+        """The names of the nodes in a sound file, with a warning of generated ones."""
         line = self._reader.line
         written = {name: line(cells[0].node) for name, cells in self._nodes.items() if cells[0].index < 0}
         generated = []

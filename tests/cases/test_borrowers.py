@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hived_extender.api.waiting import MASKED, Certificate, PodCounts, Why
+from hived_extender.jobs.quotas.usage import STOPPED
 from hived_extender.queues.answering import QueueAnswers
 from tests.extender.queues.embedded_jobs import (
     CONFIG,
@@ -68,16 +69,20 @@ def waits(jobs: Jobs, name: str, vc: str = "a", **more: Any) -> None:
     assert jobs.reason(name), "what waits is told why"
 
 
-@contextmanager
-def quotas(folder: Path, most_jobs: int) -> Iterator[Jobs]:
+def tree(most_jobs: int) -> dict[str, Any]:
     """Quotas of the two virtual clusters; so many jobs of a may run."""
     leaves = [
         {"name": "a", "namespaces": ["default"], "min": {GPU: 8}, "max": {GPU: 16, MAX_JOBS: most_jobs}},
         {"name": "b", "min": {GPU: 8}, "max": {GPU: 16}},
     ]
-    root = {"name": "root", "min": {GPU: 16}, "max": {GPU: 16}, "children": leaves}
+    return {"root": {"name": "root", "min": {GPU: 16}, "max": {GPU: 16}, "children": leaves}}
+
+
+@contextmanager
+def quotas(folder: Path, most_jobs: int) -> Iterator[Jobs]:
+    """See `tree`."""
     with jobs_on(folder) as jobs:
-        jobs.kube.create(TREES, {"metadata": {"name": "fleet", "namespace": "kube-system"}, "spec": {"root": root}})
+        jobs.kube.create(TREES, {"metadata": {"name": "fleet", "namespace": "kube-system"}, "spec": tree(most_jobs)})
         jobs.expect(lambda: jobs.running.extender.service.machine.holds.quotas.tree is not None)
         yield jobs
 
@@ -180,6 +185,19 @@ def test_jobs_that_may_run_is_the_one_cause_beside_idle_cells(tmp_path: Path) ->
         assert found.sentence.startswith(f"Insufficient quota({MAX_JOBS})")
         assert (found.cause, found.also, found.holders) == ("quota", [], [])
         assert remedies(jobs, "second") == ["first"]
+
+
+def test_a_job_of_a_stopped_queue_waits_until_it_goes_on(tmp_path: Path) -> None:
+    """A quota for no job is how a queue is stopped: nobody is to make the job smaller."""
+    with quotas(tmp_path, 0) as jobs:
+        waits(jobs, "first")
+        waits(jobs, "second")
+        for name in ("first", "second"):
+            found = certificate(jobs, name)
+            assert found.sentence.endswith(STOPPED)
+            assert (found.cause, found.never, jobs.state(name)) == ("quota", False, "Waiting")
+        jobs.kube.patch(f"{TREES}/fleet", {"spec": tree(1)})
+        jobs.expect(lambda: jobs.runs("first"), jobs.rest)
 
 
 def test_jobs_that_may_run_is_the_one_cause_of_one_behind_a_borrower(tmp_path: Path) -> None:

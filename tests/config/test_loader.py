@@ -177,7 +177,7 @@ def expect_refused_or_sound(content: bytes, path: Path) -> ClusterSpec | None:
         error = refusal
     assert error.mistakes
     assert all(mistake.found and mistake.expected for mistake in error.mistakes)
-    assert len(error.message.splitlines()) == len(error.mistakes)
+    assert len(error.message.splitlines()) == len(error.mistakes) + bool(error.left_out)
     return None
 
 
@@ -444,6 +444,12 @@ def test_every_mistake_of_every_file_is_listed_with_exit_code_1(sound: Path, bad
         "/none.yaml: found no readable file (No such file or directory)",
         "/none.yaml: 1 mistake",
     ]
+
+
+def test_other_commands_say_what_they_did_not_check_too(bad: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(bad)
+    assert caught.value.message.endswith("mistakes: what is below cells of type PAIR, and promises of it")
 
 
 def test_lenient_turns_unknown_keys_into_warnings(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from hived_config.document import ConfigError
 from hived_config.loader import load_text
 from hived_config.node_names import GeneratedNames, Likely, is_possible, made_possible
 
@@ -48,6 +49,12 @@ def test_an_impossible_name_is_a_warning_where_it_stands() -> None:
         "f:6: warning: physicalCluster.physicalCells[0]: found node name 'DGX_3', expected a name that a "
         "Kubernetes node can have (at most 253 of a-z, 0-9, '-' and '.') (did you mean dgx-3?)"
     )
+
+
+def test_an_impossible_name_is_warned_of_beside_mistakes() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_text("rules: 7\n" + TEXT.replace("cellAddress: n0", "cellAddress: DGX_3"), "f", environ={})
+    assert [(each.line, each.is_warning) for each in caught.value.mistakes] == [(1, False), (7, True)]
 
 
 def test_names_that_nobody_wrote_are_warned_of_where_they_begin() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 import click
 
 from hived.values.specs import ClusterSpec
-from hived_cli.config.given import find_file, not_checked, takes_files
+from hived_cli.config.given import find_file, takes_files
 from hived_cli.helpers.answers import as_json, format_option
-from hived_config.document import ConfigError, Mistake
+from hived_config.document import ConfigError, Mistake, not_checked
 from hived_config.loader import load
 from hived_config.reference import SCHEMA, as_markdown
 from hived_config.words import counted

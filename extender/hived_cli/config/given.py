@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from hived.values.errors import UserError
-from hived_config.document import ConfigError, read_text
+from hived_config.document import ConfigError, not_checked, read_text
 from hived_config.loader import load_text
 from hived_config.openpai import cluster_id, inner_text, open_configuration
 from hived_config.words import counted
@@ -85,11 +85,6 @@ def tell_mistakes(error: ConfigError) -> None:
     click.echo(f"{file}: {counted(len(mistakes), 'mistake')}", err=True)
     if error.left_out:
         click.echo(not_checked(file, error.left_out), err=True)
-
-
-def not_checked(file: str, left_out: str) -> str:
-    """The line about checks that have to wait until the mistakes are corrected."""
-    return f"{file}: not checked yet, because of these mistakes: {left_out}"
 
 
 _PATH = click.Path(path_type=Path)

@@ -222,7 +222,7 @@ FIELDS: dict[str, dict[str, KueueField]] = {
         "spec.stopPolicy": KueueField(
             Choice(StopPolicy),
             "`kube-queue/max-jobs: 0` in `max` of its quota",
-            "jobs that run go on until they end",
+            "it [stops the queue](quotas.md#stop-a-queue): jobs that run go on until they end",
             {"HoldAndDrain": "none starts (kube-queue/max-jobs: 0), but jobs that run go on: hived delete ends them"},
         ),
         "spec.fairSharing.weight": KueueField(_QUANTITY, "`virtualClusters.NAME.queue.weight`", "above 0"),

@@ -122,7 +122,7 @@ class KueueObjects:
         """Raise ConfigError with every mistake of all files, if there is one."""
         noted = [each for reader in self.readers for each in reader.mistakes() if not each.is_warning]
         if mistakes := [*self.broken, *noted]:
-            raise ConfigError(mistakes)
+            raise ConfigError(mistakes, "" if self.is_whole else "whether there are all objects that others name")
 
 
 def read_objects(paths: Iterable[Path]) -> KueueObjects:

@@ -182,7 +182,8 @@ def _never(table: Table, entry: Entry) -> Reason | None:
     unit = smallest(entry.unit)
     if not table.own.could_borrow(replace(unit.spec.of_group(""), priority=OPPORTUNISTIC_PRIORITY)):
         return NeverFits(unit.queue, is_anywhere=True)
-    if (alone := table.empty_ledger.refusal(unit)) is not None:
+    alone = table.empty_ledger.refusal(unit)
+    if alone is not None and alone.endswith(WAIT):  # a quota that is stopped may go on
         return Impossible(alone.replace(WAIT, TOO_LARGE))
     if table.may_borrow(unit) or table.own.is_damaged:
         return None

@@ -612,6 +612,7 @@ def test_an_object_that_cannot_be_read_is_not_said_to_lack(run) -> None:
     done = run([{**flavor("a100"), "kind": "ResourceFlavour"}, SOUND[1]])
     assert "did you mean ResourceFlavor?" in done.stderr
     assert "flavor 'a100'" not in done.stderr
+    assert "not checked yet, because of these mistakes: whether there are all objects that others name" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,9 @@ EPSILON = 1e-9
 WAIT = "Wait for running jobs to complete"
 """The end of a refusal of Kube Queue."""
 
+STOPPED = "It is stopped: its jobs run on, and none starts until its max-jobs is above 0"
+"""The end of a refusal by a quota whose `max_jobs` is 0."""
+
 TOO_LARGE = "It can never run: ask for less, or raise the quota"
 """The end of a refusal in place of `WAIT`, where no running job is in the way."""
 
@@ -165,7 +168,7 @@ class Usage:
         jobs, most = self._uses[quota.name].jobs, quota.max_jobs
         text = (
             f"Insufficient quota(kube-queue/max-jobs) in quota {quota.name}: request {wanted}, max {most}, "
-            f"used {jobs}, oversellreate {self.tree.oversell:g}. {WAIT}"
+            f"used {jobs}, oversellreate {self.tree.oversell:g}. {WAIT if most else STOPPED}"
         )
         return Refusal(quota.name, "", text)
 
