@@ -176,6 +176,11 @@ class AccessRules:
         return None if self.rights is Rights.CLUSTER else frozenset(self._ceilings) | self._opportunists
 
     @property
+    def namespaces(self) -> Collection[str]:
+        """The namespaces that virtual clusters list by name, in the order of the file."""
+        return self._ceilings.keys()
+
+    @property
     def is_ordered(self) -> bool:
         """True if the order of the virtual clusters may decide the default of a namespace."""
         shared = [vcs for vcs in self._ceilings.values() if len(vcs) > 1]

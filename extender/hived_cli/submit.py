@@ -5,14 +5,13 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import click
-import msgspec
-import yaml
 
 from hived.values.errors import HivedError, UserError
-from hived.values.specs import OPPORTUNISTIC_PRIORITY
 from hived_cli.helpers.answers import NEVER, RUNS, as_json, worst
 from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.documents import as_yaml
@@ -26,8 +25,7 @@ from hived_config.words import counted
 from hived_extender.api.inspection import Inspector, NoAnswerError
 from hived_extender.api.names import short_name
 from hived_extender.api.waiting import MASKED, PodOutcome, Victim
-from hived_extender.jobs.annotations import SCHEDULING_SPEC
-from hived_extender.jobs.asks import PRIORITY, parse_priority
+from hived_extender.jobs.asks import parse_priority
 from hived_extender.jobs.document import Part
 from hived_extender.jobs.job import JobRef, JobState
 from hived_extender.jobs.kinds import gates, marks
@@ -188,37 +186,21 @@ def _outcomes(
     for job in jobs:
         bound, count = bound_in_queue(job, configuration, trees), len(job.first_pods())
         own = told[first : first + count]
-        if bound is not None and bound.only_borrows and any(one.outcome == "never" for one in own):
-            lent = inspector.what_if([_opportunistic(pod) for pod in _manifests([job], namespace)])
-            own = [_borrowed(one, other) for one, other in zip(own, lent, strict=True)]
-        elif bound is not None and bound.refusal:
-            own = [one if one.outcome == "refused" else _never(one, bound.refusal) for one in own]
+        if bound is not None:
+            own = bound.judged(own, partial(_ask_lent, inspector, _manifests([job], namespace)))
         found += own
         first += count
     return found
 
 
-def _opportunistic(pod: Manifest) -> Manifest:
-    """A pod as it runs on cells that its queue borrows."""
-    said = dict(pod["metadata"].get("annotations") or {})
-    if SCHEDULING_SPEC in said:
-        said[SCHEDULING_SPEC] = as_json({**yaml.safe_load(said[SCHEDULING_SPEC]), "priority": OPPORTUNISTIC_PRIORITY})
-    else:
-        said[PRIORITY] = str(OPPORTUNISTIC_PRIORITY)
-    return {**pod, "metadata": {**pod["metadata"], "annotations": said}}
+def _ask_lent(inspector: Inspector, pods: Sequence[Manifest]) -> list[PodOutcome]:
+    """The outcomes of pods on cells that their queue borrows."""
+    from hived_extender.queues.bounds import opportunistic  # noqa: PLC0415  # loads numpy; help does without
 
-
-def _borrowed(one: PodOutcome, lent: PodOutcome) -> PodOutcome:
-    """The outcome of a pod that can have cells in its queue only on loan, by that of an opportunistic one."""
-    if one.outcome != "never":
-        return one
-    if lent.outcome in ("never", "refused"):
-        return _never(one, lent.reason)
-    return msgspec.structs.replace(one, outcome="wait", reason="it waits in its queue until it can borrow cells")
-
-
-def _never(one: PodOutcome, reason: str) -> PodOutcome:
-    return msgspec.structs.replace(one, outcome="never", reason=reason)
+    lent = deepcopy(pods)
+    for pod in lent:
+        pod["metadata"]["annotations"] = opportunistic(pod["metadata"].get("annotations") or {})
+    return inspector.what_if(lent)
 
 
 def _by_reason(refused: Sequence[PodOutcome]) -> str:

@@ -6,12 +6,12 @@ the words of a gang where the job's kind means one. What hived reads of the resu
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from hived.values.errors import UserError
-from hived.values.specs import MIN_GUARANTEED_PRIORITY, PodRequest
+from hived.values.specs import PodRequest
 from hived_config.loader import Configuration
 from hived_config.reader import closest
 from hived_config.words import counted
@@ -40,6 +40,9 @@ from hived_jobs.submission import (
     check_template,
     virtual_cluster_of,
 )
+
+if TYPE_CHECKING:
+    from hived_extender.queues.bounds import QueueBound
 
 _SERVER_FIELDS = (
     "selfLink",
@@ -385,48 +388,19 @@ def near_devices(job: PlannedJob, configuration: Configuration) -> list[str]:
     return [f"{name} is no device, did you mean {near}?" for name, near in found.items() if near]
 
 
-class QueueBound(msgspec.Struct, frozen=True):
-    """The most that a job may have at once in its queue: `refusal` says why it can never run, "" if it may.
-
-    It `only_borrows` if its virtual cluster is too small for it, and its queue borrows.
-    """
-
-    refusal: str
-    only_borrows: bool
-
-
-def bound_in_queue(job: PlannedJob, configuration: Configuration, trees: Collection[str]) -> QueueBound | None:
-    """See `QueueBound`; None for what is to be in no queue. A quota tree has the queues of the virtual clusters
-    `trees`, and says whether these borrow.
-    """
-    from hived_config.division import divide  # noqa: PLC0415  # loads numpy; help does without
-    from hived_extender.queues.units import Cells, TooLargeError, unit_of  # noqa: PLC0415  # loads numpy; help does without
+def bound_in_queue(job: PlannedJob, configuration: Configuration, trees: Collection[str]) -> "QueueBound | None":
+    """See `queues.bounds.bound_of`; None for what is no job that queues."""
+    from hived_extender.queues.bounds import bound_of  # noqa: PLC0415  # loads numpy; help does without
 
     if not job.is_object or table.find_kind(job.objects[0]["apiVersion"], job.kind) is None:
         return None
-    cluster, rules = configuration.cluster, configuration.rules
+    cluster = configuration.cluster
     try:
         seen = seen_job(job.objects[0])
-        if seen is None or seen.roles_in is not None or not marks.may_queue(seen.labels, seen.annotations):
-            return None
-        need = need_of(msgspec.structs.replace(seen, manager=None), Interpreter(cluster, rules, NoObjects()))
     except UserError:
         return None
-    if need is None:
-        return None
-    vc, chains = need.spec.virtual_cluster, divide(cluster)
-    is_lent = need.spec.priority < MIN_GUARANTEED_PRIORITY or (need.is_preemptible and rules.queueing.of(vc).borrows)
-    own = Cells(cluster, sum(chain.leaves_of(vc) for chain in chains), f"queue {vc} does not borrow, and has")
-    all_of_it = Cells(cluster, sum(chain.leaf_count for chain in chains))
-    try:
-        unit_of(seen, need, all_of_it if is_lent or vc in trees else own, None)
-    except TooLargeError as error:
-        return QueueBound(error.message, only_borrows=False)
-    try:
-        unit_of(seen, need, own, None)
-    except TooLargeError:
-        return QueueBound("", only_borrows=True)
-    return QueueBound("", only_borrows=False)
+    interpreter = Interpreter(cluster, configuration.rules, NoObjects())
+    return None if seen is None else bound_of(seen, interpreter, cluster, trees)
 
 
 def _names_gang(interpreter: Interpreter, pod: Any) -> bool:

@@ -237,20 +237,23 @@ class Resolver:
         queue = (description and description.queue) or ""
         return queue if queue in known else None
 
+    def default_virtual_cluster(self, namespace: str) -> str:
+        """The virtual cluster of pods of a namespace that name none; "" if they have to name one, or may use none."""
+        known, access = self._cluster.virtual_clusters, self._rules.access
+        vc = access.default_virtual_cluster(namespace, self._labels_of(namespace) if access.needs_labels else {})
+        vc = open_default(known) if vc is None and access.access is Access.EVERYBODY else vc
+        return vc if vc is not None and vc in known else ""
+
     def _default_virtual_cluster(self, namespace: str, queue: str) -> str:
         """The virtual cluster of a pod that names none, and whose `queue` is none."""
-        known, access = self._cluster.virtual_clusters, self._rules.access
-        is_open = access.access is Access.EVERYBODY
-        vc = access.default_virtual_cluster(namespace, self._labels_of(namespace) if access.needs_labels else {})
-        vc = open_default(known) if vc is None and is_open else vc
-        if vc is not None and vc in known:
+        if vc := self.default_virtual_cluster(namespace):
             return vc
         names_none = f"{f'its queue {queue!r}' if queue else 'it'} names no virtual cluster: "
         listing = f"have the configuration list namespace {namespace} under virtualClusters.NAME.namespaces"
-        if not is_open:
+        if self._rules.access.access is not Access.EVERYBODY:
             raise AccessError(names_none + listing)
         raise UserError(
-            f"{names_none}add {vc_options(known)} to hived submit, or set the annotation "
+            f"{names_none}add {vc_options(self._cluster.virtual_clusters)} to hived submit, or set the annotation "
             f"{VIRTUAL_CLUSTER}; else {listing}"
         )
 

@@ -92,6 +92,10 @@ class Interpreter:
         """The ask of a pod. Raises UserError, which names the field to set, if something is open."""
         return self._resolver.resolve(pod, description)
 
+    def default_virtual_cluster(self, namespace: str) -> str:
+        """The virtual cluster of pods of a namespace that name none; "" if they have to name one, or may use none."""
+        return self._resolver.default_virtual_cluster(namespace)
+
     def check_devices(self, asked: Iterable[tuple[str, float]], spec: PodSpec) -> None:
         """See `Resolver.check_devices`; `spec` is what the pod's own annotation says."""
         self._resolver.check_devices(asked, spec)

@@ -7,16 +7,19 @@ Where a page has none to show, the commands that do the same stand there.
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 import yaml
 from flask import Response, redirect, request
+from msgspec.structs import replace
 from werkzeug.wrappers import Response as Plain
 
 from hived.values.errors import UserError
 from hived_extender.api import paths
 from hived_extender.api.waiting import PodOutcome
+from hived_extender.http.answers import Identity
 from hived_extender.http.pages.site import Site
 from hived_extender.jobs.asks import LEAF_CELL_TYPE, PRIORITY, VIRTUAL_CLUSTER, parse_priority
 from hived_extender.jobs.kinds import table
@@ -25,7 +28,9 @@ from hived_extender.jobs.kinds.koordinator import GANG_NAME, MINIMUM
 from hived_extender.jobs.kinds.marks import USER
 from hived_extender.jobs.progress import read_whole_duration
 from hived_extender.jobs.wire import Pod
+from hived_extender.kube.client import KubeError
 from hived_extender.kube.clocks import wall_s
+from hived_extender.queues.bounds import bound_of, opportunistic
 
 TAB = "Jobs"
 MOST_BYTES = 64 * 1024
@@ -35,7 +40,16 @@ MOST_DEPTH = 64
 MOST_PODS = 256
 """Pods of a job that are tried; a larger one is created without."""
 
+MOST_ASKED = 16
+"""Namespaces of which it is asked whether the caller may create jobs there."""
+
 SCHEDULER = "hived"
+
+DEFAULT = "default"
+
+SERVICE_ACCOUNT = "system:serviceaccount:"
+
+UNPROCESSABLE = 422
 
 DO = ("write", "try", "create")
 """The words of a form: write the YAML and try it, try it, create the job with the viewer's own token."""
@@ -75,6 +89,17 @@ class Tried(msgspec.Struct, frozen=True):
     outcomes: tuple[PodOutcome, ...]
     left_out: str = ""
 
+    @property
+    def refusal(self) -> str:
+        """Why a job is not created, as `hived submit` says it; "" if all of its pods may run, now or later."""
+        refused = [one for one in self.outcomes if one.outcome in ("refused", "never")]
+        if not refused:
+            return ""
+        count = f"{len(refused)} of {len(self.outcomes)} pods" if len(self.outcomes) > 1 else "the pod"
+        can_never = all(one.outcome == "never" for one in refused)
+        says = f"says that {count} can never run" if can_never else f"refuses {count}"
+        return f"nothing was created, because hived {says}: hived submit --unchecked creates it all the same"
+
 
 class SubmitPage:
     """The form, and what it is answered with."""
@@ -85,7 +110,9 @@ class SubmitPage:
     def form(self) -> Response:
         """The empty form."""
         caller = self._site.caller
-        return self._page(Fields(user="" if caller is None else caller.name, gang="yes"), "", None)
+        namespace, vc = self._presets(caller)
+        user = "" if caller is None else caller.name
+        return self._page(Fields(user=user, namespace=namespace, vc=vc, gang="yes"), "", None)
 
     def submit(self) -> Response | Plain:
         """Write a job from the fields, try one, or create it. Raises UserError (403)."""
@@ -99,9 +126,12 @@ class SubmitPage:
             if wanted == "write":
                 text = written(fields, self._cluster())
             body = read(text)
-            if wanted == "create":
-                return self._create(body)
-            return self._page(fields, text, self._try(body))
+            if wanted != "create":
+                return self._page(fields, text, self._try(body))
+            tried = self._foresee(body)
+            if tried.refusal:
+                return self._page(fields, text, tried, tried.refusal, UNPROCESSABLE)
+            return self._create(body)
         except UserError as error:
             return self._page(fields, text, None, error.message, error.code)
 
@@ -130,20 +160,64 @@ class SubmitPage:
         resources = {leaf_type: known.get(leaf_type, "") for leaf_type in types}
         return Cluster(frame.layout.vcs, resources, queues is not None and queues.is_enabled)
 
+    def _presets(self, caller: Identity | None) -> tuple[str, str]:
+        """The first namespace in which the caller may create jobs, `default` if none is known, and its virtual cluster.
+
+        These are that of a service account, `default`, and those that virtual clusters list by name.
+        """
+        with self._site.backend.service.runner.look() as machine:
+            interpreter = machine.interpreter
+            own = caller.name.split(":")[2:3] if caller is not None and caller.name.startswith(SERVICE_ACCOUNT) else []
+            known = dict.fromkeys([*own, DEFAULT, *interpreter.rules.access.namespaces])
+            vcs = {name: interpreter.default_virtual_cluster(name) for name in known}
+        usable = [name for name in vcs if vcs[name]] or [DEFAULT]
+        if caller is not None:
+            rights = (name for name in usable[:MOST_ASKED] if self._may_create(caller, name))
+            usable = [next(rights, DEFAULT)]
+        return usable[0], vcs[usable[0]]
+
+    def _may_create(self, caller: Identity, namespace: str) -> bool:
+        try:
+            resource = {"verb": "create", "group": "batch", "resource": "jobs", "namespace": namespace}
+            return self._site.gate.may_do(caller, resource)
+        except KubeError:
+            return False
+
     def _try(self, body: dict[str, Any]) -> Tried:
         said = ""
         if self._site.can_act:
             with self._site.viewer() as kube:
                 kube.create(collection(body), body, dry_run=True, is_strict=True)
                 said = "The API server would take it from you."
+        return replace(self._foresee(body), said=said)
+
+    def _foresee(self, body: dict[str, Any]) -> Tried:
+        """What hived says of it."""
         pods, left_out = pods_of(body)
         if not pods:
-            return Tried(said, (), left_out)
+            return Tried("", (), left_out)
         caller = self._site.caller
         with self._site.backend.service.questions.place(caller.name if caller is not None else ""):
-            found = self._site.backend.service.what_if(pods)
+            found = self._outcomes(body, pods)
         mask = self._site.mask()
-        return Tried(said, tuple(mask.forecast(one, wall_s()) for one in found))
+        return Tried("", tuple(mask.forecast(one, wall_s()) for one in found))
+
+    def _outcomes(self, body: dict[str, Any], pods: list[Pod]) -> list[PodOutcome]:
+        """Those of the pods of a job."""
+        service, queues = self._site.backend.service, self._site.backend.queue_answers
+        told = service.what_if(pods)
+        if body["kind"] == "Pod" or queues is None or not queues.is_enabled:
+            return told
+        trees = {one.vc for one in queues.queues() if one.name != one.vc}
+        with service.runner.look() as machine:
+            interpreter, cluster = machine.interpreter, machine.verbs.core.state.spec
+        bound = bound_of(table.read(body), interpreter, cluster, trees)
+        return told if bound is None else bound.judged(told, partial(self._ask_lent, pods))
+
+    def _ask_lent(self, pods: list[Pod]) -> list[PodOutcome]:
+        for pod in pods:
+            pod.metadata.annotations = opportunistic(pod.annotations)
+        return self._site.backend.service.what_if(pods)
 
     def _create(self, body: Mapping[str, Any]) -> Plain:
         with self._site.viewer() as kube:

@@ -295,6 +295,24 @@ def places(queue_client: FlaskClient) -> list[str]:
     return re.findall(r'<a href="/page/jobs/Job/default/(\w+)">', page(queue_client, "/page/queues/b"))
 
 
+@pytest.mark.parametrize(
+    ("vc", "pods", "said"),
+    [
+        ("a", 2, ""),
+        ("a", 3, "could never start: It asks for 24 GPUs, and the cluster has 16"),
+        ("b", 2, "could never start: It asks for 16 GPUs, and queue b does not borrow, and has 8"),
+    ],
+)
+def test_a_job_in_a_form_is_judged_as_its_queue_would(
+    jobs: Jobs, queue_client: FlaskClient, vc: str, pods: int, said: str
+) -> None:
+    form = {"name": "new", "namespace": "default", "leaf_type": "GPU", "gpus": "8", "priority": "5", "image": "x"}
+    form |= {"vc": vc, "pods": str(pods), "token": token_of(queue_client), "do": "write"}
+    words = text_of(queue_client.post("/page/submit", data=form, headers=HERE).text)
+    assert said in words
+    assert ("could never start" in words) == bool(said)
+
+
 def test_queues_are_listed_with_links_to_their_jobs(queue_client: FlaskClient) -> None:
     html = page(queue_client, "/page/queues")
     assert "b b hived 2 1 0" in text_of(html)

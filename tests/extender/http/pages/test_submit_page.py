@@ -12,6 +12,8 @@ from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
 
 from hived.values.errors import UserError
+from hived_config.access import Access, AccessRules, NamespaceEntry, VirtualClusterAccess
+from hived_config.rules import PodRules
 from hived_extender.api.waiting import Job
 from hived_extender.http.access import ACCESS_REVIEWS, TOKEN_REVIEWS, Gate, Reviews
 from hived_extender.http.app import create_app
@@ -65,13 +67,14 @@ class Kube(StubServer):
             user = USERS.get(spec["token"])
             return {"authenticated": True, "user": {"username": user}} if user else {}
         what = spec.get("resourceAttributes")
-        return {"allowed": what is None or what["verb"] == "get" or spec["user"] == "ann"}
+        is_hers = spec["user"] == "ann" and what is not None and what.get("namespace") != "nlp"
+        return {"allowed": what is None or what["verb"] == "get" or is_hers}
 
 
 @contextmanager
-def running() -> Iterator[tuple[Kube, FlaskClient, SmallCluster]]:
+def running(small: SmallCluster | None = None) -> Iterator[tuple[Kube, FlaskClient, SmallCluster]]:
     with Kube() as kube, closing(KubeClient(load_configuration(kube.url))) as ours:
-        small = SmallCluster()
+        small = small or SmallCluster()
         with closing(ours.as_bearer(OURS, 30.0)) as service:
             gate = Gate(None, Reviews(service))
             app = create_app(small.service, gate, as_bearer=lambda token: ours.as_bearer(token, 30.0))
@@ -175,6 +178,35 @@ def test_a_pod_without_devices_is_left_to_kube_scheduler(own: tuple[Kube, FlaskC
         container["resources"] = {"limits": {"cpu": "1"}}
     words = text_of(submit(client, ANN, do="try", yaml=yaml.safe_dump(job)).text)
     assert "would be left to kube-scheduler: it takes no cells: kube-scheduler chooses its node" in words
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("gpu: 4", "gpu: 8", "says that 2 of 2 pods can never run"),
+        ("virtual-cluster: a", "virtual-cluster: c", "refuses 2 of 2 pods"),
+    ],
+)
+def test_what_hived_submit_refuses_is_not_created(
+    own: tuple[Kube, FlaskClient, SmallCluster], old: str, new: str, says: str
+) -> None:
+    kube, client, _ = own
+    text = written(Fields(**FIELDS), SMALL).replace(old, new)
+    refused = submit(client, ANN, do="create", yaml=text)
+    assert (refused.status_code, kube.done) == (422, [])
+    assert f"nothing was created, because hived {says}: hived submit --unchecked creates it" in text_of(refused.text)
+    assert yaml_in(refused.text) == text
+
+
+def test_the_form_has_a_namespace_and_a_virtual_cluster_that_the_viewer_may_use() -> None:
+    listed = {"a": VirtualClusterAccess((NamespaceEntry("nlp"),)), "b": VirtualClusterAccess((NamespaceEntry("team"),))}
+    small = SmallCluster(rules=PodRules(access=AccessRules(Access.NAMESPACES, listed)))
+    with running(small) as (_, client, _):
+        ann, eve = (client.get("/page/submit", headers=HERE | bearer(who)).text for who in (ANN, EVE))
+    assert 'name="namespace" value="team"' in ann
+    assert "<option selected>b</option>" in ann
+    assert 'name="namespace" value="default"' in eve
+    assert " selected" not in eve.partition("GPU type")[0]
 
 
 def test_a_form_of_another_site_creates_nothing(own: tuple[Kube, FlaskClient, SmallCluster]) -> None:
