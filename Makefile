@@ -100,7 +100,7 @@ e2e-versions: $(READY) ## the same on the other versions of Kubernetes
 
 e2e-controllers: $(READY) ## jobs of real controllers
 	$(BIN)/python -m tests.e2e.tools --controllers
-	HIVED_E2E=1 $(BIN)/python -m pytest -m "" tests/e2e/controllers
+	HIVED_E2E=1 $(BIN)/python -m pytest -m "" -n 2 --dist loadfile tests/e2e/controllers
 
 # Builds Helm at first, which takes Go and minutes.
 test-chart: $(READY) ## the Helm chart with Helm itself: lint, OCI layout, the objects of config/deploy in every variant

@@ -24,7 +24,7 @@ VC = "research"
 SCHEDULER = "hived"
 NODE_GPUS = 4
 
-COMES_S = 120.0
+COMES_S = 300.0
 """Whatever is to come has come by then, on a machine that does much else: controllers try again after seconds."""
 
 TOGETHER_S = 10.0
