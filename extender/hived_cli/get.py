@@ -377,11 +377,20 @@ def _state(status: GroupStatus) -> str:
 
 def _loss(group: AffinityGroup, now: datetime) -> str:
     """The hours of leaf cells that are lost if the group leaves now, "-" if its start is unknown."""
-    work, types = group.status.work, group.status.leaf_cell_types
-    if work is None:
+    types = group.status.leaf_cell_types
+    if group.status.work is None:
         return "-"
-    hours = max((now - datetime.fromisoformat(work.since)).total_seconds(), 0) / 3600
-    return f"{work.leaf_cells * hours:.1f} {types[0] if len(types) == 1 else 'cell'}-h"
+    return f"{lost_hours(group, now):.1f} {types[0] if len(types) == 1 else 'cell'}-h"
+
+
+def lost_hours(group: AffinityGroup, now: datetime) -> float:
+    """The hours of leaf cells that are lost if a group leaves now; 0 if its start is unknown."""
+    work = group.status.work
+    return (
+        0.0
+        if work is None
+        else work.leaf_cells * max((now - datetime.fromisoformat(work.since)).total_seconds(), 0) / 3600
+    )
 
 
 def _preemptor(group: AffinityGroup) -> str:

@@ -1,13 +1,17 @@
 """`hived hold`, `release` and `move`: changes of jobs in queues; the first two of other jobs as well."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from http import HTTPStatus
+from typing import NamedTuple
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from hived.values.errors import UserError
-from hived_cli.helpers.answers import as_json, output_option
+from hived_cli.get import lost_hours
+from hived_cli.helpers.answers import as_json, ask, output_option, yes_option
 from hived_cli.helpers.connecting import asks_api_server, asks_service
 from hived_cli.helpers.names import (
     complete_held,
@@ -21,26 +25,34 @@ from hived_cli.helpers.names import (
     one_of,
     submitted_as,
 )
+from hived_cli.helpers.waits import has_ended
 from hived_config.reader import printable
+from hived_config.words import counted
 from hived_extender.api.inspection import Inspector, NoAnswerError
 from hived_extender.api.names import DEFAULT_NAMESPACE, is_full, without_kind
-from hived_extender.api.queues import QueueAction, QueueArgs
+from hived_extender.api.queues import NOW, QueueAction, QueueArgs, QueuedJob
 from hived_extender.kube.client import KubeClient, KubeError
 
 ABOUT = """
 {summary}
 
 JOB is any of its names, as hived get jobs has it, or a shorter one: namespace/name, or the name alone where one job has
-it. In a queue it keeps its place. A job that no queue has is {done} through the API server, with your own rights:
-by the field of its object that suspends it, a command of Volcano, or the record of hived submit. What cannot be held
-says why. In a queue, callers need the right to update the job, or to change the configuration.
+it. Of several names nothing is done if one is unknown, or means several jobs. In a queue a job keeps its place, and one
+that runs goes on. A job that no queue has is {done} through the API server, with your own rights: by the field of its
+object that suspends it, a command of Volcano, or the record of hived submit. {ends} In a queue, callers need the right
+to update the job, or to change the configuration.
 
 \b
 Examples:
   hived {action} Job/research/train
   hived {action} train -n research
+  hived {action} train other {option}
   hived {action} train -o json
 """
+
+HOLD_ENDS = "If it runs, its pods are deleted, so the command asks first. What cannot be held says why."
+
+RELEASE_ENDS = "It starts once the --begin and --after of its author let it, or at once with --now."
 
 job_argument = click.argument("job", shell_complete=complete_placed)
 
@@ -56,51 +68,127 @@ class Changed(msgspec.Struct):
     told: str
 
 
-def change(
-    inspector: Inspector, job: str, action: QueueAction, output: str, *, namespace: str = "", to: str = ""
-) -> None:
-    """Make a change of a job in its queue, and say where the job is then. Raises UserError."""
+class Planned(NamedTuple):
+    """A change of a job that has been found: `make` carries it out.
+
+    It deletes `pods` that run, of the job `name`; `hours` of leaf cells are lost with them.
+    """
+
+    make: Callable[[], QueuedJob | Changed]
+    name: str = ""
+    pods: int = 0
+    hours: float = 0.0
+
+
+def change(inspector: Inspector, job: str, action: QueueAction, *, namespace: str = "", to: str = "") -> QueuedJob:
+    """Make a change of a job in its queue; answers where the job is then. Raises UserError.
+
+    One that is released, and that its author does not let start yet, says how it starts all the same.
+    """
     bare = without_kind(job)
     named = f"{namespace}/{bare}" if namespace and "/" not in bare else bare
-    found = inspector.change_queue(QueueArgs(named, action, without_kind(to)))
-    if output == "json":
-        click.echo(as_json(msgspec.to_builtins(found)))
+    found = inspector.change_queue(QueueArgs(named, action, to if to == NOW else without_kind(to)))
+    if action == "release" and to != NOW and found.state == "Held":
+        return replace(found, reason=f"{found.reason}; hived release {found.name} --now starts it at once")
+    return found
+
+
+def tell(found: QueuedJob | Changed) -> None:
+    """Print what a change has done, in a line."""
+    if isinstance(found, Changed):
+        click.echo(f"{printable(found.name)}: {printable(found.told)}")
         return
     place = f", place {found.position} in queue {printable(found.queue)}" if found.position else ""
-    if not place and found.reason:
-        place = f": {printable(found.reason)}"
-    click.echo(f"{printable(found.name)}: {found.state}{place}")
+    why = f": {printable(found.reason)}" if found.reason and (found.state == "Held" or not place) else ""
+    click.echo(f"{printable(found.name)}: {found.state}{place}{why}")
 
 
-def keeping_its_place(action: QueueAction, done: str, summary: str) -> click.Command:
-    """The command that makes a change which leaves a job at its place."""
+def tell_all(found: Sequence[QueuedJob | Changed]) -> None:
+    """Print what changes have done as JSON: an object for one, a list for several."""
+    values = [msgspec.to_builtins(one) for one in found]
+    click.echo(as_json(values[0] if len(values) == 1 else values))
 
-    @click.command(action, help=ABOUT.format(summary=summary, action=action, done=done).strip())
-    @click.argument("job", shell_complete=complete_held if action == "release" else complete_unheld)
+
+def keeping_its_place(
+    action: QueueAction,
+    done: str,
+    summary: str,
+    ends: str,
+    option: Callable[[Callable[..., None]], Callable[..., None]],
+) -> click.Command:
+    """The command that makes a change which leaves jobs at their places."""
+    shown = "--now" if action == "release" else "--yes"
+
+    @click.command(
+        action, help=ABOUT.format(summary=summary, action=action, done=done, ends=ends, option=shown).strip()
+    )
+    @click.argument(
+        "names",
+        metavar="JOB...",
+        nargs=-1,
+        required=True,
+        shell_complete=complete_held if action == "release" else complete_unheld,
+    )
     @namespace_option
+    @option
     @output_option
     @asks_api_server
     @asks_service
     def command(
-        *, inspector: Inspector, connect: Callable[[], KubeClient], job: str, namespace: str, output: str
+        *,
+        inspector: Inspector,
+        connect: Callable[[], KubeClient],
+        names: tuple[str, ...],
+        namespace: str,
+        output: str,
+        yes: bool = True,
+        is_now: bool = False,
     ) -> None:
-        try:
-            found = find_alone(inspector, job, namespace)
-            if found is None and find_queued(inspector, job, namespace) is not None:
-                raise UserError(f"{job} is in no queue", HTTPStatus.NOT_FOUND)
-            change(inspector, job if found is None else found.name, action, output, namespace=namespace)
-        except UserError as error:
-            if error.code not in NOT_THERE or isinstance(error, NoAnswerError):
-                raise
-            if (queued := _other_name(inspector, job, namespace)) is not None:
-                change(inspector, queued, action, output)
-                return
-            changed = _change_alone(inspector, _connected(connect, error), job, namespace, action)
-            click.echo(
-                as_json(changed) if output == "json" else f"{printable(changed.name)}: {printable(changed.told)}"
-            )
+        to, is_json = NOW if is_now else "", output == "json"
+        planned = [_plan(inspector, connect, name, namespace, action, to) for name in dict.fromkeys(names)]
+        running = [one for one in planned if one.pods]
+        for one in running:
+            lost = f"with {one.hours:.1f} GPU-hours of work"
+            click.echo(f"{printable(one.name)}: {counted(one.pods, 'pod')} will be deleted, {lost}", err=is_json)
+        if running and not yes:
+            ask(f"Hold {', '.join(printable(one.name) for one in running)}?", "held", is_json)
+        found = []
+        for one in planned:
+            found.append(one.make())
+            if not is_json:
+                tell(found[-1])
+        if is_json:
+            tell_all(found)
 
     return command
+
+
+def _plan(
+    inspector: Inspector, connect: Callable[[], KubeClient], name: str, namespace: str, action: QueueAction, to: str
+) -> Planned:
+    """The change of the one job of this name. Raises UserError if there is none, or several."""
+    try:
+        if (queued := find_alone(inspector, name, namespace)) is not None:
+            full = queued.name
+            return Planned(lambda: change(inspector, full, action, to=to))
+        if find_queued(inspector, name, namespace) is not None:
+            raise UserError(f"{name} is in no queue", HTTPStatus.NOT_FOUND)
+        found = change(inspector, name, action, namespace=namespace, to=to)  # it has come to a queue this moment, or
+        return Planned(lambda: found)  # says why no queue has it
+    except UserError as error:
+        if error.code not in NOT_THERE or isinstance(error, NoAnswerError):
+            raise
+        if (other := _other_name(inspector, name, namespace)) is not None:
+            return Planned(lambda: change(inspector, other, action, to=to))
+        return _plan_alone(inspector, _connected(connect, error), name, namespace, action, is_now=to == NOW)
+
+
+def _loss_of(inspector: Inspector, pods: Sequence[str]) -> tuple[int, float]:
+    """How many pods run of the job that has these, and the hours of leaf cells that are lost with them."""
+    jobs = [job for job in inspector.jobs() if not (has_ended(job) or frozenset(pods).isdisjoint(job.pods))]
+    names = {name for job in jobs for name in (job.name, *job.aliases, *job.pods)}
+    lost = (lost_hours(group, datetime.now(UTC)) for group in inspector.groups() if group.name in names)
+    return sum(job.counts.running for job in jobs), sum(lost)
 
 
 def _other_name(inspector: Inspector, name: str, namespace: str) -> str | None:
@@ -120,36 +208,71 @@ def _connected(connect: Callable[[], KubeClient], reason: UserError) -> KubeClie
         raise UserError(f"{reason.message}; and jobs outside of queues need the API server: {error.message}") from error
 
 
-def _change_alone(inspector: Inspector, kube: KubeClient, name: str, namespace: str, action: QueueAction) -> Changed:
-    """Hold or release a job that no queue has. Raises UserError."""
+def _plan_alone(
+    inspector: Inspector, kube: KubeClient, name: str, namespace: str, action: QueueAction, *, is_now: bool
+) -> Planned:
+    """The change of a job that no queue has. Raises UserError."""
     from hived_jobs.deletion import find_maker  # noqa: PLC0415  # as below
     from hived_jobs.records import find_named  # noqa: PLC0415  # most jobs are in queues
-    from hived_jobs.suspension import resume, resume_record, suspend, suspend_cron, suspend_record  # noqa: PLC0415  # as above
+    from hived_jobs.suspension import (  # noqa: PLC0415  # as above
+        check_may_hold,
+        pods_of,
+        resume,
+        resume_record,
+        suspend,
+        suspend_cron,
+        suspend_record,
+    )
+
+    is_hold = action == "hold"
+
+    def planned(full: str, do: Callable[[], str], pods: Sequence[str]) -> Planned:
+        def make() -> Changed:
+            try:
+                return Changed(full, action, do())
+            except KubeError as error:
+                raise UserError(f"{name}: {error}", error.status) from error
+
+        count, hours = _loss_of(inspector, pods) if is_hold and pods else (0, 0.0)
+        return Planned(make, full, count, hours)
 
     try:
         kind, _, where = name.partition("/") if is_full(name) else ("", "", name)
         record = find_named(kube, *submitted_as(where, namespace))
         if record is None or kind not in ("", record.kind):
-            record = find_held(kube, name, namespace) if action == "release" else None
+            record = None if is_hold else find_held(kube, name, namespace)
         if record is not None:
-            told = (suspend_record if action == "hold" else resume_record)(kube, record)
-            return Changed(f"{record.kind}/{record.namespace}/{record.full_name}", action, told)
+            full = f"{record.kind}/{record.namespace}/{record.full_name}"
+            if not is_hold:
+                return planned(full, lambda: resume_record(kube, record, is_now=is_now), ())
+            return planned(full, lambda: suspend_record(kube, record), pods_of(kube, record))
         made = find_maker(kube, namespace or DEFAULT_NAMESPACE, name)
         if made is not None and made[0].startswith("CronJob/"):
-            return Changed(made[0], action, suspend_cron(kube, made[1], is_on=action == "hold"))
+            return planned(made[0], lambda: suspend_cron(kube, made[1], is_on=is_hold), ())
         job = one_of(find_jobs(inspector, name, namespace), name)
-        told = (suspend if action == "hold" else resume)(kube, job)
+        if is_hold:
+            check_may_hold(kube, job)
     except KubeError as error:
         raise UserError(f"{name}: {error}", error.status) from error
-    return Changed(job.name, action, told)
+    return planned(job.name, lambda: suspend(kube, job) if is_hold else resume(kube, job, is_now=is_now), job.pods)
 
 
 hold = keeping_its_place(
-    "hold", "suspended", "Hold a job, so that it does not take its turn in its queue, or has no pods."
+    "hold",
+    "suspended",
+    "Hold jobs: in a queue one that runs goes on; without queues its pods are deleted, after a question.",
+    HOLD_ENDS,
+    yes_option,
 )
 
 
-release = keeping_its_place("release", "resumed", "Let a job that was held take its turn, or start.")
+release = keeping_its_place(
+    "release",
+    "resumed",
+    "Let jobs that were held take their turn, or start.",
+    RELEASE_ENDS,
+    click.option("--now", "is_now", is_flag=True, help="Whatever --begin and --after of its author say."),
+)
 
 
 @click.command("move")
@@ -179,10 +302,11 @@ def move(*, inspector: Inspector, job: str, front: bool, back: bool, before: str
     if len(places) != 1:
         raise click.UsageError("give one of --front, --back and --before JOB")
     try:
-        change(inspector, job, "move", output, namespace=namespace, to=places[0])
+        moved = change(inspector, job, "move", namespace=namespace, to=places[0])
     except UserError as error:
         if error.code not in NOT_THERE or isinstance(error, NoAnswerError):
             raise
         found = one_of(find_jobs(inspector, job, namespace), job)
-        told = f"{found.name} is in no queue, and so has no place: it is {found.state.lower()} ({error.message})"
-        raise UserError(told, HTTPStatus.CONFLICT) from error
+        why = f"{found.name} is in no queue, and so has no place: it is {found.state.lower()} ({error.message})"
+        raise UserError(why, HTTPStatus.CONFLICT) from error
+    (tell_all([moved]) if output == "json" else tell(moved))

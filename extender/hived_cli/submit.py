@@ -18,12 +18,13 @@ from hived_cli.helpers.documents import as_yaml
 from hived_cli.helpers.names import submitted_as
 from hived_cli.helpers.tables import table
 from hived_cli.helpers.waits import listed
-from hived_cli.queueing import change
+from hived_cli.queueing import change, tell
 from hived_config.loader import Configuration
 from hived_config.reader import printable
 from hived_config.words import counted
 from hived_extender.api.inspection import Inspector, NoAnswerError
 from hived_extender.api.names import short_name
+from hived_extender.api.queues import NOW
 from hived_extender.api.waiting import MASKED, PodOutcome, Victim
 from hived_extender.jobs.asks import parse_priority
 from hived_extender.jobs.document import Part
@@ -646,8 +647,8 @@ def resume(*, name: str, namespace: str, watch: bool, connect: Callable[[], Kube
     """Start a job that is suspended, or that was aborted.
 
     NAME is the job's, as its file has it or with its namespace. Of a job object, such as a Job or PyTorchJob, the field
-    that suspends it is set to false. One that waits in a queue is released, as by hived release, and starts when its
-    turn comes. Of a job whose pods hived makes, the pods are created, as they were submitted.
+    that suspends it is set to false. One that waits in a queue is released, as by hived release --now, and starts when
+    its turn comes. Of a job whose pods hived makes, the pods are created, as they were submitted.
     With --watch the command follows a job that runs already; an embedded cluster does so by itself.
 
     \b
@@ -680,7 +681,7 @@ def _resume_object(kube: KubeClient, inspector: Inspector, manifest: Manifest, *
     if not is_suspended and not watch:
         raise UserError(f"{job.ref} is not suspended: only a suspended job can be resumed")
     if is_suspended and _waits_in_queue(inspector, job.ref):
-        change(inspector, str(job.ref), "release", "text")
+        tell(change(inspector, str(job.ref), "release", to=NOW))
         click.echo("hived starts it when its turn comes")
     elif is_suspended:
         if not has_switch(job.ref):

@@ -10,15 +10,17 @@ from urllib.parse import quote
 
 from hived.values.errors import UserError
 from hived_config.words import counted
-from hived_extender.api.names import is_full
+from hived_extender.api.names import DEFAULT_NAMESPACE, is_full
 from hived_extender.api.waiting import Job, PodCounts, When
 from hived_extender.jobs import starts
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
+from hived_extender.jobs.job import Job as ObjectJob
 from hived_extender.jobs.job import JobState as ObjectState
 from hived_extender.jobs.kinds import gangs, gates, marks, table
 from hived_extender.jobs.kinds.kind import Kind, Verb, path_of
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
+from hived_extender.kube.clocks import wall_s
 from hived_jobs.creation import delete_pods, resume_job
 from hived_jobs.policies import Phase
 from hived_jobs.records import KIND, JobPod, JobState, Record, as_seen, belongs, find_record, parse_record
@@ -31,6 +33,9 @@ _NOT_BY_QUEUE = {marks.HELD: None}
 
 HELD, RELEASED = "held by hived hold", "released"
 
+LATER = "it starts once --begin and --after let it; hived release {name} --now starts it at once"
+"""Of a job that nobody holds, and that its author does not let start yet."""
+
 
 def suspend(kube: KubeClient, job: Job) -> str:
     """Hold a job: no pod of it runs then, until it is released. Returns what was done, in words.
@@ -41,20 +46,38 @@ def suspend(kube: KubeClient, job: Job) -> str:
     return _switch(kube, job, is_on=True) if record is None else suspend_record(kube, record)
 
 
-def resume(kube: KubeClient, job: Job) -> str:
-    """Let a job start that was held, by us or by its owner. Returns what was done; raises as `suspend`."""
+def check_may_hold(kube: KubeClient, job: Job) -> None:
+    """Raise UserError for a job of a kind that cannot be held, with the reason; KubeError."""
+    kind = table.find_kind(job.api_version, job.name.partition("/")[0])
+    if (kind is None or kind.has_gates) and _record_of(kube, job) is None:
+        raise UserError(_why_not(job), 409)
+
+
+def resume(kube: KubeClient, job: Job, *, is_now: bool) -> str:
+    """Release a job that was held, by us or by its owner. Returns what was done; raises as `suspend`.
+
+    It starts once its author's words let it, or at once if it `is_now`.
+    """
     record = _record_of(kube, job)
-    return _switch(kube, job, is_on=False) if record is None else resume_record(kube, record)
+    if record is not None:
+        return resume_record(kube, record, is_now=is_now)
+    return _switch(kube, job, is_on=False, is_now=is_now)
 
 
-def resume_record(kube: KubeClient, record: Record) -> str:
+def resume_record(kube: KubeClient, record: Record, *, is_now: bool) -> str:
     """The same of a job that `hived submit` made. Its pods may wait at their gates by its author's word."""
+    later = LATER.format(name=record.full_name)
     if not record.state.phase.is_resumable:
-        going = [pod.metadata for pod in _pods_of(kube, record)]
-        timed = _forget_words(kube, [f"{record.namespace}/{one.name}" for one in going])
-        return RELEASED if timed else f"is not held: it is {record.state.phase.value.lower()}"
-    created = resume_job(kube, record)
-    return f"released: {counted(len(created.pods), 'pod')} created"
+        if _are_timed(kube, pods_of(kube, record), forgets=is_now):
+            return RELEASED if is_now else f"is not held: {later}"
+        return f"is not held: it is {record.state.phase.value.lower()}"
+    made = resume_job(kube, record).pods
+    told = f"released: {counted(len(made), 'pod')} created"
+    if not any(starts.is_timed(pod["metadata"].get("annotations") or {}) for pod in made):
+        return told
+    if is_now:
+        _are_timed(kube, pods_of(kube, record), forgets=True)
+    return told if is_now else f"{told}; {later}"
 
 
 def suspend_record(kube: KubeClient, record: Record) -> str:
@@ -64,7 +87,7 @@ def suspend_record(kube: KubeClient, record: Record) -> str:
         return "is held already"
     if state.is_final or state is Phase.CREATING:
         raise UserError(f"job {record.name} is {state.value.lower()}: only one that runs or waits can be held", 409)
-    listed = _pods_of(kube, record)
+    listed = _job_pods(kube, record)
     record = record.write(kube, JobState(Phase.SUSPENDED, HELD))  # first, so that nobody makes its pods again
     going = [as_seen(pod) for pod in listed]
     delete_pods(kube, record, [pod for pod in going if not pod.is_finished])
@@ -141,13 +164,18 @@ def _row(record: Record) -> Job:
     )
 
 
-def _pods_of(kube: KubeClient, record: Record) -> list[JobPod]:
+def pods_of(kube: KubeClient, record: Record) -> list[str]:
+    """The pods of a job that `hived submit` made, `NAMESPACE/NAME`. Raises KubeError."""
+    return [f"{record.namespace}/{pod.metadata.name}" for pod in _job_pods(kube, record)]
+
+
+def _job_pods(kube: KubeClient, record: Record) -> list[JobPod]:
     path = f"/api/v1/namespaces/{record.namespace}/pods"
     listed = kube.list_objects(path, JobPod, label_selector=f"{JOB}={record.name}").items
     return [pod for pod in listed if belongs(pod, record)]
 
 
-def _forget_words_of_object(kube: KubeClient, job: Job, kind: Kind | None) -> bool:
+def _is_timed(kube: KubeClient, job: Job, kind: Kind | None, *, forgets: bool) -> bool:
     """The same of an object whose pods have gates, such as a Deployment."""
     if kind is None or not kind.has_gates:
         return False
@@ -155,31 +183,33 @@ def _forget_words_of_object(kube: KubeClient, job: Job, kind: Kind | None) -> bo
     found = table.read(kube.get(path_of(job.api_version, kind.plural, namespace, name)))
     if found.state is not ObjectState.HELD or not starts.is_timed(found.annotations):
         return False
-    for write in table.annotate(found.ref, starts.NO_WORDS):
+    for write in table.annotate(found.ref, starts.NO_WORDS) if forgets else ():
         kube.patch(write.path, write.body)
     return True
 
 
-def _forget_words(kube: KubeClient, pods: Sequence[str]) -> bool:
-    """Remove from pods, by `NAMESPACE/NAME`, when they may start; False if none says so. The service ungates them."""
+def _are_timed(kube: KubeClient, pods: Sequence[str], *, forgets: bool) -> bool:
+    """Do pods, by `NAMESPACE/NAME`, wait by their author's word? It is removed if this `forgets`: they are ungated."""
     is_timed = False
     for each in pods:
         namespace, _, name = each.partition("/")
         pod = kube.get(pod_path(namespace, name), Pod)
         if starts.is_timed(pod.annotations) and gates.GATE in pod.gates:
             is_timed = True
+            if not forgets:
+                break
             write = gangs.annotate(namespace, name, pod.metadata.uid, starts.NO_WORDS)
             kube.patch(write.path, write.body)
     return is_timed
 
 
-def _switch(kube: KubeClient, job: Job, *, is_on: bool) -> str:
+def _switch(kube: KubeClient, job: Job, *, is_on: bool, is_now: bool = False) -> str:
     """Suspend a job object, or resume it, by its kind's own means: a field, or a command for its controller."""
     kind_name, _, where = job.name.partition("/")
     kind = table.find_kind(job.api_version, kind_name)
     if kind is None or kind.has_gates:
-        if not is_on and (_forget_words_of_object(kube, job, kind) or _forget_words(kube, job.pods)):
-            return RELEASED
+        if not is_on and (_is_timed(kube, job, kind, forgets=is_now) or _are_timed(kube, job.pods, forgets=is_now)):
+            return RELEASED if is_now else f"is not held: {LATER.format(name=_called(job))}"
         if not is_on:
             raise UserError(
                 f"{job.name} is not held, and hived holds none of its kind: there is nothing to release", 409
@@ -192,8 +222,16 @@ def _switch(kube: KubeClient, job: Job, *, is_on: bool) -> str:
         raise UserError(f"{job.name} is in a queue of Kueue, which resumes it: set `active` of its Workload", 409)
     if found.state.is_over:
         raise UserError(f"{job.name} has {found.state.value}", 409)
-    if is_on == (found.state in (ObjectState.HELD, ObjectState.LEAVING)):
+    is_held = found.state in (ObjectState.HELD, ObjectState.LEAVING)
+    may_resume = marks.is_marked_held(found.annotations)
+    if is_on and is_held and may_resume:
+        _annotate(kube, found, _NOT_BY_QUEUE)
+        return "held: it does not start before it is released"
+    if is_on == is_held:
         return "is held already" if is_on else "is not held"
+    if not is_on and not is_now and starts.is_early(found.annotations, wall_s()):
+        _annotate(kube, found, {} if may_resume else {marks.HELD: "true"})
+        return f"{'is not held' if may_resume else RELEASED}: {LATER.format(name=_called(job))}"
     if is_on and not kind.hold(document):  # or it raises UserError: its controller cannot suspend it
         raise UserError(f"{job.name} cannot be held: its controller does not suspend it as it is", 409)
     for write in table.suspend(found.ref, _NOT_BY_QUEUE) if is_on else table.resume(found.ref, starts.NO_WORDS):
@@ -203,6 +241,17 @@ def _switch(kube: KubeClient, job: Job, *, is_on: bool) -> str:
             if not (error.is_not_found and write.may_be_missing):
                 raise
     return "held: its controller deletes its pods" if is_on else RELEASED
+
+
+def _annotate(kube: KubeClient, found: ObjectJob, annotations: Mapping[str, str | None]) -> None:
+    for write in table.annotate(found.ref, annotations) if annotations else ():
+        kube.patch(write.path, write.body)
+
+
+def _called(job: Job) -> str:
+    """A job as a command takes it."""
+    where = f" -n {job.namespace}" if job.namespace not in ("", DEFAULT_NAMESPACE) else ""
+    return job.name.rpartition("/")[2] + where
 
 
 def _why_not(job: Job) -> str:

@@ -1,6 +1,7 @@
 """Jobs that no queue has are held, released, deleted and planned for by any of their names, on an embedded cluster."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import urllib3
 from click.testing import CliRunner, Result
 
 from hived_cli import main
+from hived_extender.jobs.kinds.marks import BEGIN
+from hived_extender.jobs.progress import write_time
 from hived_extender.kube.client import KubeClient
 from hived_lab.start import Embedded, start_embedded
 from tests.expecting import expect_soon
@@ -80,10 +83,10 @@ class Cluster:
             KubeClient.connect(kubeconfig=str(running.cluster.hived_kubeconfig)),
         )
 
-    def run(self, *words: str) -> Result:
-        """A command that asks the service and the API server."""
+    def run(self, *words: str, says: str = "") -> Result:
+        """A command that asks the service and the API server, and what is said to its questions."""
         options = ["--server", self.running.extender.url, "--kubeconfig", str(self.running.cluster.hived_kubeconfig)]
-        return CliRunner().invoke(main, [*words, *options])
+        return CliRunner().invoke(main, [*words, *options], input=says)
 
     def ask(self, *words: str) -> Result:
         """A command that asks the service alone."""
@@ -129,7 +132,9 @@ def test_a_job_is_suspended_and_resumed_by_its_short_name_in_any_namespace(clust
     name = f"train{gpus}"
     cluster.job(name, "far", gpus)
     expect_soon(lambda: "Running" in cluster.row(name))
-    assert cluster.run("hold", name).output == f"Job/far/{name}: held: its controller deletes its pods\n"
+    assert cluster.run("hold", name, "--yes").output.endswith(
+        f"\nJob/far/{name}: held: its controller deletes its pods\n"
+    )
     expect_soon(lambda: "Held" in cluster.row(name) and not cluster.pods(name))
     assert cluster.run("hold", name, "-n", "far").output == f"Job/far/{name}: is held already\n"
     assert cluster.run("release", f"Job/far/{name}").output == f"Job/far/{name}: released\n"
@@ -141,7 +146,7 @@ def test_a_job_is_suspended_and_resumed_by_its_short_name_in_any_namespace(clust
 def test_a_held_job_names_the_command_that_releases_it_and_since_when_it_is_held(cluster: Cluster) -> None:
     cluster.job("asleep")
     expect_soon(lambda: "Running" in cluster.row("asleep"))
-    assert cluster.run("hold", "asleep").exit_code == 0
+    assert cluster.run("hold", "asleep", "--yes").exit_code == 0
     expect_soon(lambda: "Held" in cluster.row("asleep") and not cluster.pods("asleep"))
     [job] = json.loads(cluster.ask("get", "jobs", "asleep", "-o", "json").output)["items"]
     conditions = cluster.kube.get("/apis/batch/v1/namespaces/default/jobs/asleep")["status"]["conditions"]
@@ -158,9 +163,52 @@ def test_a_job_that_may_not_start_yet_is_released_whatever_its_kind(cluster: Clu
     for name in ("soon-pod", "soon-web", "soon-job"):
         expect_soon(lambda name=name: cluster.row(name))
         assert "Running" not in cluster.row(name)
-        assert cluster.run("release", name).output.endswith(": released\n")
+        told = f"is not held: it starts once --begin and --after let it; hived release {name} --now starts it at once\n"
+        assert cluster.run("release", name).output.endswith(f": {told}")
+        assert "Running" not in cluster.row(name)
+        assert cluster.run("release", name, "--now").output.endswith(": released\n")
         expect_soon(lambda name=name: "Running" in cluster.row(name))
-    assert "is not held" in cluster.run("release", "soon-pod").output
+    assert "is not held" in cluster.run("release", "soon-pod", "--now").output
+
+
+def test_a_job_that_begins_later_is_held_until_it_is_released_and_begins_then(cluster: Cluster) -> None:
+    """Its hold outlives the moment at which it would begin, and its release leaves a moment that is yet to come."""
+    for name in ("early", "late"):
+        (cluster.folder / "timed.yaml").write_text(SOON.rpartition("---")[2].replace("soon-job", name))
+        submitted = cluster.run("submit", str(cluster.folder / "timed.yaml"), "--begin", "+9h", "--unchecked")
+        assert submitted.exit_code == 0, submitted.output
+        held = cluster.run("hold", name).output
+        assert held == f"Job/default/{name}: held: it does not start before it is released\n"
+        assert cluster.run("hold", name).output == f"Job/default/{name}: is held already\n"
+    begun = {"metadata": {"annotations": {BEGIN: write_time(time.time())}}}
+    cluster.kube.patch("/apis/batch/v1/namespaces/default/jobs/early", begun)
+    expect_soon(lambda: "hived release late ends that; begins at " in cluster.ask("why", "late").output)
+    expect_soon(lambda: "in no queue: hived release early starts it" in cluster.ask("why", "early").output)
+    assert not cluster.pods("early")
+    assert cluster.run("release", "early").output == "Job/default/early: released\n"
+    expect_soon(lambda: "Running" in cluster.row("early"))
+    told = "it starts once --begin and --after let it; hived release late --now starts it at once"
+    assert cluster.run("release", "late").output == f"Job/default/late: released: {told}\n"
+    expect_soon(lambda: "ends that" not in cluster.ask("why", "late").output)
+    assert cluster.run("release", "late").output == f"Job/default/late: is not held: {told}\n"
+    assert not cluster.pods("late")
+    assert cluster.run("delete", "early", "--yes").exit_code == 0
+
+
+def test_a_job_that_runs_is_held_after_a_question_alone(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster.job("busy")
+    expect_soon(lambda: "Running" in cluster.row("busy") and "2 run" in cluster.row("busy"))
+    told = "Job/default/busy: 2 pods will be deleted, with 0.0 GPU-hours of work\n"
+    refused = cluster.run("hold", "busy")
+    assert (refused.exit_code, refused.stdout) == (1, told)
+    assert refused.stderr.endswith("nothing was held: cannot ask, as standard input is no terminal; give --yes\n")
+    monkeypatch.setattr("hived_cli.helpers.answers.can_ask", lambda: True)
+    assert cluster.run("hold", "busy", says="\n").output.endswith("Nothing was held.\n")
+    assert cluster.pods("busy") == 2
+    assert cluster.run("hold", "busy", "nobody", "--yes").exit_code == 1
+    assert cluster.pods("busy") == 2
+    held = "Job/default/busy: held: its controller deletes its pods\n"
+    assert cluster.run("hold", "busy", "--yes").output == told + held
 
 
 @pytest.mark.usefixtures("without_operators")
@@ -168,7 +216,7 @@ def test_what_hived_submit_has_made_is_held_by_its_record(cluster: Cluster) -> N
     submitted = cluster.run("submit", str(cluster.folder / "jobs.yaml"), "--unchecked")
     assert submitted.exit_code == 0, submitted.output
     expect_soon(lambda: cluster.pods("sent-") == 2)
-    assert cluster.run("hold", "sent").output == (
+    assert cluster.run("hold", "sent", "--yes").output.endswith(
         "Job/default/sent: held: 2 pods deleted, and hived release makes them anew\n"
     )
     expect_soon(lambda: not cluster.pods("sent-"))
@@ -195,7 +243,7 @@ def test_a_job_of_openpai_that_is_held_is_listed_with_its_virtual_cluster_and_re
     (cluster.folder / "pai.yaml").write_text(OPENPAI)
     submitted = cluster.run("submit", str(cluster.folder / "pai.yaml"), "--unchecked", "--user", "me")
     assert submitted.exit_code == 0, submitted.output
-    assert cluster.run("hold", "me~pai").output.startswith("OpenPAI/default/me~pai: held: ")
+    assert "OpenPAI/default/me~pai: held: " in cluster.run("hold", "me~pai", "--yes").output
     expect_soon(lambda: not cluster.pods("pai-"))
     words = "get", "jobs", "--state", "held", "--vc", "default", "-o", "json", "pai"
     [job] = json.loads(cluster.run(*words).output)["items"]
@@ -210,11 +258,11 @@ def test_what_hived_submit_has_made_in_another_namespace_is_released_and_deleted
     submitted = cluster.run("submit", str(cluster.folder / "away.yaml"), "-n", "far", "--unchecked")
     assert submitted.exit_code == 0, submitted.output
     expect_soon(lambda: "Running" in cluster.row("away"))
-    assert "held: 2 pods deleted" in cluster.run("hold", "away").output
+    assert "held: 2 pods deleted" in cluster.run("hold", "away", "--yes").output
     expect_soon(lambda: not cluster.pods("away-") and "Deleted" in cluster.ask("get", "jobs", "--ended").output)
     assert "away" not in cluster.run("get", "jobs", "--ended").output
     assert cluster.run("release", "away").output == "Job/far/away: released: 2 pods created\n"
-    assert "held: 2 pods deleted" in cluster.run("hold", "away", "-n", "far").output
+    assert "held: 2 pods deleted" in cluster.run("hold", "away", "-n", "far", "--yes").output
     expect_soon(lambda: not cluster.pods("away-"))
     assert cluster.run("delete", "away", "--dry-run").output == "job far/away, with 0 pods and its record\n"
     assert cluster.run("delete", "away", "-n", "far", "--yes").exit_code == 0
@@ -226,7 +274,9 @@ def test_a_job_of_volcano_is_held_and_released_by_commands(cluster: Cluster) -> 
     submitted = cluster.run("submit", str(cluster.folder / "ring.yaml"), "--unchecked")
     assert submitted.exit_code == 0, submitted.output
     expect_soon(lambda: cluster.pods("ring-") == 2)
-    assert cluster.run("hold", "ring").output == "Job/default/ring: held: its controller deletes its pods\n"
+    assert cluster.run("hold", "ring", "--yes").output.endswith(
+        "Job/default/ring: held: its controller deletes its pods\n"
+    )
     expect_soon(lambda: "Held" in cluster.row("ring") and not cluster.pods("ring-"))
     assert cluster.run("release", "ring").output == "Job/default/ring: released\n"
     expect_soon(lambda: cluster.pods("ring-") == 2)

@@ -163,7 +163,13 @@ def test_a_job_that_is_held_says_so_until_it_is_released(jobs: Jobs) -> None:
 def test_a_job_that_begins_later_waits_at_its_place_once_it_is_released(jobs: Jobs) -> None:
     jobs.create("later", "b", annotations={BEGIN: "2100-01-01T00:00:00Z"})
     jobs.expect(lambda: jobs.state("later") == "Held", jobs.rest)
-    assert hived(jobs, "release", "later").output == "Job/default/later: Waiting, place 3 in queue b\n"
+    begins = "begins at 2100-01-01T00:00:00Z, as its author says"
+    assert hived(jobs, "hold", "later").exit_code == 0
+    held = "is held: hived release lets it take its turn"
+    assert hived(jobs, "why", "later").output.count(f"{held}; {begins}") == 1
+    told = f"Held, place 3 in queue b: {begins}; hived release Job/default/later --now starts it at once\n"
+    assert hived(jobs, "release", "later").output == f"Job/default/later: {told}"
+    assert hived(jobs, "release", "later", "--now").output == "Job/default/later: Waiting, place 3 in queue b\n"
     jobs.delete("later")
     jobs.expect(lambda: not jobs.state("later"), jobs.rest)
 
@@ -199,7 +205,7 @@ def test_a_set_whose_pods_queue_one_by_one_is_one_row_which_runs_and_is_held(tmp
         (waiting,) = [part[1] for part in parts if part[0] == "1"]
         for pod in ("web-0", "web-1", "web-2"):
             assert hived(jobs, "why", pod).exit_code == 0
-        assert hived(jobs, "hold", waiting).output == f"{waiting}: Held, place 1 in queue b\n"
+        assert hived(jobs, "hold", waiting).output.startswith(f"{waiting}: Held, place 1 in queue b: ")
         expect_soon(lambda: "Held" in row("jobs"))
         assert "Held" in row("jobs", "--state", "running")
 

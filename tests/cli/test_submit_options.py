@@ -328,7 +328,7 @@ def test_a_set_whose_pods_have_gates_is_held_and_released_by_its_name(cluster, s
 
     expect_soon(lambda: f"begins at {FAR}, as its author says" in said("why", "lws"))
     assert said("why", "lws").startswith("LeaderWorkerSet/default/lws   Held   ")
-    released = said("release", "lws", "--api-server", cluster.api_url)
+    released = said("release", "lws", "--now", "--api-server", cluster.api_url)
     expect_soon(lambda: all(one["spec"].get("nodeName") for one in kube.list_objects("/api/v1/pods", dict).items))
     kube.delete("/apis/leaderworkerset.x-k8s.io/v1/namespaces/default/leaderworkersets/lws", with_dependents=True)
     assert released == "LeaderWorkerSet/default/lws: released\n"

@@ -29,7 +29,7 @@ def test_a_job_that_cannot_be_held_says_why(name: str, version: str, expected: s
     assert raised.value.message.startswith(f"{name} cannot be held: {expected}")
     if version != "apps/v1":  # its pods may have gates
         with StubServer(lambda request: (404, b"{}")) as server, pytest.raises(UserError) as raised:
-            resume(KubeClient.connect(server.url), Job(name=name, state="Running", api_version=version))
+            resume(KubeClient.connect(server.url), Job(name=name, state="Running", api_version=version), is_now=False)
         assert raised.value.message.startswith(f"{name} is not held, and hived holds none of its kind: ")
 
 
@@ -58,7 +58,7 @@ def test_a_job_of_volcano_is_held_and_released_by_its_own_commands() -> None:
         document["status"] = {"state": {"phase": "Aborted"}}
         writes.clear()
         assert suspend(kube, job) == "is held already"
-        assert resume(kube, job) == "released"
+        assert resume(kube, job, is_now=False) == "released"
         assert writes == [*[("PATCH", ANY)] * 3, ("POST", "ResumeJob")]
 
 

@@ -10,6 +10,9 @@ from hived_extender.api.waiting import PodCounts, Preempted, When
 
 QueueAction = Literal["hold", "release", "move"]
 
+NOW = "now"
+"""A release to this moment, whatever its author says of its start."""
+
 HELD_LATER = "; is held once it waits again"
 """The end of the reason of a job that runs, and that its owner holds."""
 
@@ -107,7 +110,10 @@ class QueuedJobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueArgs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A change of one job's place. `to` is for moves: "front", "back", or the name of a job that waits in its queue."""
+    """A change of one job's place. `to` is for moves: "front", "back", or the name of a job that waits in its queue.
+
+    A release `to` "now" removes its author's words about its start as well.
+    """
 
     job: str
     action: QueueAction

@@ -151,7 +151,7 @@ class QueueChanges:
                     "configuration",
                     403,
                 )
-            args = QueueArgs(name, args.action)
+            args = QueueArgs(name, args.action, args.to)
         return mask.queued(self._answers.act(args, seen))
 
     def allowed(self, job: str, caller: Identity | None) -> tuple[QueueAction, ...]:

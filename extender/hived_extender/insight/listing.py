@@ -39,7 +39,7 @@ from hived_extender.insight.snapshot import ClearedPod, RunningFacts, Snapshot, 
 from hived_extender.jobs.job import Job as JobObject
 from hived_extender.jobs.job import JobName, PodTally
 from hived_extender.jobs.job import JobState as Phase
-from hived_extender.jobs.kinds.marks import KUEUE_QUEUE, user_said
+from hived_extender.jobs.kinds.marks import KUEUE_QUEUE, is_marked_held, user_said
 from hived_extender.jobs.needs import SeenJob
 from hived_extender.machine.certificates import asks_of, rfc3339, running_sentence, today
 from hived_extender.machine.counts import MS_PER_HOUR
@@ -48,6 +48,9 @@ from hived_extender.machine.devices.keeper import SHORT
 NO_CELLS = "no cells"
 
 SUSPENDED = "it is suspended, and in no queue: hived release {name} starts it"
+
+HELD_TOO = "it is suspended, by its owner or by hived hold: hived release {name} ends that; {wait}"
+"""Of a job that its author does not let start yet either."""
 
 OF_KUEUE = "it is suspended, and in a queue of Kueue, which resumes it"
 
@@ -334,7 +337,8 @@ def without_pods(seen: SeenJob) -> ListedJob:
     (state, cause, when), sentence = _PODLESS[job.state], _podless_sentence(job)
     if (wait := seen.wait) is not None:
         state, cause = ("Refused", "never") if wait.is_never else ("Held", "order")
-        sentence = wait.sentence
+        is_held = not is_marked_held(job.annotations)
+        sentence = HELD_TOO.format(name=job.ref.name, wait=wait.sentence) if is_held else wait.sentence
         when = When(kind="never") if wait.is_never else When(kind="unknown", because=wait.sentence)
     elif seen.problem:
         state, cause, sentence = "Refused", "invalid", seen.problem

@@ -86,6 +86,15 @@ def is_timed(annotations: Mapping[str, str]) -> bool:
     return marks.BEGIN in annotations or marks.AFTER in annotations
 
 
+def is_early(annotations: Mapping[str, str], now_s: float) -> bool:
+    """Does an author not let a job start yet, as far as its annotations alone say?"""
+    try:
+        start = read_start(annotations)
+    except UserError:
+        return True
+    return bool(start.after) or (start.begin_s is not None and now_s < start.begin_s)
+
+
 def read_start(annotations: Mapping[str, str]) -> Start:
     """The word of its author. Raises UserError, which names the annotation."""
     begin, after = annotations.get(marks.BEGIN), annotations.get(marks.AFTER)
@@ -126,13 +135,13 @@ def wait_of(job: Job, now_s: float, jobs: Jobs, never: dict[JobName, bool] | Non
     try:
         start = read_start(job.annotations)
     except UserError as error:
-        text = f"{error.message}; it starts once that is corrected or removed, or by hived release {job.ref.name}"
+        text = f"{error.message}; it starts once that is corrected or removed, or by hived release {job.ref.name} --now"
         return StartWait(text, is_never=True)
     never = {} if never is None else never
     left = [one for one in start.after if not _has_ended_well(one, job, jobs)]
     for one in left:
         if why := _never(one, job, jobs, never):
-            remedy = f"hived release {job.ref.name} starts it all the same"
+            remedy = f"hived release {job.ref.name} --now starts it all the same"
             return StartWait(
                 f"waits for {one.kind} {one.name}, {why}: it never starts; {remedy}", is_never=True, left=start.after
             )

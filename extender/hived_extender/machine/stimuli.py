@@ -327,10 +327,14 @@ class TakeTurn(msgspec.Struct, frozen=True):
 
 
 class JobHeld(msgspec.Struct, frozen=True):
-    """Hold a queued job, or have it take its turns again; by the key of its unit."""
+    """Hold a queued job, or have it take its turns again; by the key of its unit.
+
+    If it `is_now`, its author's words about its start are removed as well.
+    """
 
     key: str
     is_held: bool
+    is_now: bool = False
 
 
 class JobMoved(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from hived.values.errors import UserError
 from hived.values.specs import PodRequest, PodSpec, count_leaves
 from hived_config.selectors import Selector, matches
 from hived_extender.api.names import names_of as ranks_of
-from hived_extender.api.queues import HELD_LATER, QueueArgs, QueuedJob, QueueReport
+from hived_extender.api.queues import HELD_LATER, NOW, QueueArgs, QueuedJob, QueueReport
 from hived_extender.api.waiting import MASKED, PodCounts, Preempted, When
 from hived_extender.jobs.job import JobName, JobRef, masked, parts_of, uid_of
 from hived_extender.jobs.kinds import gangs
@@ -427,7 +427,7 @@ class QueueAnswers:
             if not is_held and turns.is_inactive(entry.job.ref):
                 unit = "/".join(unit_key(entry.job.ref))
                 raise UserError(f"QueueUnit {unit} says active: false; set it to true, or remove it", 409)
-            change = JobHeld(entry.key, is_held)
+            change = JobHeld(entry.key, is_held, not is_held and args.to == NOW)
         entry.refusal = ""
         self._controller.change(change)
         with self._controller.look():
@@ -516,9 +516,11 @@ def _told(turns: Turns, entry: JobRecord, reason: Reason | None, seen: Seen) -> 
     if entry.asks is None:
         return Told(entry.problem, "invalid", When(kind="unknown", because="it is in no queue"))
     found, kept = told(reason, namer(turns, seen)), entry.kept
-    if isinstance(reason, Held):
-        unit = "/".join(unit_key(entry.job.ref)) if turns.is_inactive(entry.job.ref) else ""
-        return replace(found, sentence=held_by(unit, is_held=kept.is_held, is_suspended=kept.is_suspended))
+    is_inactive = turns.is_inactive(entry.job.ref)
+    if isinstance(reason, Held) or (isinstance(reason, NotYet) and (kept.is_on_hold or is_inactive)):
+        unit = "/".join(unit_key(entry.job.ref)) if is_inactive else ""
+        why = held_by(unit, is_held=kept.is_held, is_suspended=kept.is_suspended)
+        return replace(found, sentence=f"{why}; {found.sentence}" if isinstance(reason, NotYet) else why)
     if entry.life is Life.STARTING and isinstance(reason, Running):
         return replace(found, sentence=STARTING)
     return found

@@ -715,7 +715,7 @@ class QueueController:
     def _hold(self, change: JobHeld) -> None:
         turns = self._changeable()
         if change.key in turns.queues.entries:
-            turns.queues.hold(change.key, is_held=change.is_held)
+            turns.queues.hold(change.key, is_held=change.is_held, is_now=change.is_now)
             self._call_jobs(turns)
 
     def _move(self, change: JobMoved) -> None:

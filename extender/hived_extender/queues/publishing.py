@@ -384,10 +384,10 @@ def _unit_record(entry: JobRecord) -> UnitRecord | None:
 def _message(entry: JobRecord, queue: str) -> str:
     """Return why a job has no pods yet, in words that do not change with its place: each change is a call."""
     match entry.life:
-        case Life.WAITING if entry.start_wait is not None:
-            return entry.start_wait.sentence
-        case Life.WAITING if entry.kept.is_on_hold:
-            return held_by("", is_held=entry.kept.is_held, is_suspended=entry.kept.is_suspended)
+        case Life.WAITING if entry.may_not_start:
+            kept, wait = entry.kept, entry.start_wait
+            held = [held_by("", is_held=kept.is_held, is_suspended=kept.is_suspended)] if kept.is_on_hold else []
+            return "; ".join([*held, *([] if wait is None else [wait.sentence])])
         case Life.WAITING:
             notice = entry.kept.late.notice or entry.kept.returned.notice
             shows = f"hived get queue {queue} shows its place, and what it waits for"

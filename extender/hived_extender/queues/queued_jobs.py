@@ -311,13 +311,13 @@ class QueuedJobs(Queues):
         if self.entries[unit.key].kept.leaf_count > unit.leaf_count:
             self.keep(unit.key, leaf_count=unit.leaf_count)
 
-    def hold(self, key: str, *, is_held: bool) -> None:
+    def hold(self, key: str, *, is_held: bool, is_now: bool = False) -> None:
         """Hold a job, or have it take its turn again even if its owner suspended it, and write that onto it.
 
-        Its author's words about its start are removed by the same call.
+        Its author's words about its start are removed by the same call if it `is_now`.
         """
         entry = self.entries[key]
-        if not is_held:
+        if is_now:
             entry.is_released, entry.start_wait = True, None
         self.keep(key, is_held=is_held, is_suspended=entry.kept.is_suspended and is_held)
         self.held(key, entry.may_not_start)

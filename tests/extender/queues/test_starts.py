@@ -126,7 +126,7 @@ def test_a_job_that_never_starts_says_why_and_starts_once_the_word_is_removed(tm
         kube.delete(f"{JOBS}/prep", with_dependents=True)
         jobs.expect(lambda: "which was deleted before it was seen to succeed" in sentence(jobs, "use"))
         assert told(jobs, "use")[:2] == ("Refused", "never")
-        assert "hived release use starts it all the same" in sentence(jobs, "use")
+        assert "hived release use --now starts it all the same" in sentence(jobs, "use")
         found = jobs.inspector.why("Job/default/use")
         assert found is not None
         assert found.certificate is not None
@@ -351,7 +351,7 @@ def test_a_job_that_is_released_while_its_words_are_written_starts(
     hand.set("prep", replace(hand.jobs["prep"], state=JobState.SUCCEEDED))
     while not notes(hand):
         hand.step()
-    hand.queues.change(JobHeld(job("use").key, False))
+    hand.queues.change(JobHeld(job("use").key, False, True))
     assert len(notes(hand)) == 2
     hand.carry_out(["use"] if is_refused else ())
     hand.run(200)
@@ -362,7 +362,7 @@ def test_a_job_that_is_released_while_its_words_are_written_starts(
 def test_a_release_is_not_undone_while_the_watch_is_behind(objects: Objects, hand: ControllerByHand) -> None:
     hold_use(hand)
     hand.is_behind = True
-    hand.queues.change(JobHeld(job("use").key, False))
+    hand.queues.change(JobHeld(job("use").key, False, True))
     hand.carry_out()
     hand.queues.jobs.keep(job("prep").job_name, replace(hand.jobs["prep"], state=JobState.SUCCEEDED))
     hand.run(200)
@@ -377,7 +377,7 @@ def test_a_release_and_the_words_that_it_removes_are_one_call(hand: ControllerBy
     hand.create("use")
     hand.say("use", {BEGIN: FAR, AFTER: PREP})
     hand.run(40)
-    hand.queues.change(JobHeld(job("use").key, False))
+    hand.queues.change(JobHeld(job("use").key, False, True))
     [effect] = [effect for effect, _ in hand.cluster.by_hand.jobs if isinstance(effect, CallJob)]
     [call] = effect.calls
     assert call.body["metadata"]["annotations"] == {STATE: ANY, AFTER: None, BEGIN: None}
@@ -387,7 +387,7 @@ def test_a_release_that_is_refused_is_tried_again(hand: ControllerByHand) -> Non
     hand.create("use")
     hand.say("use", {BEGIN: FAR})
     hand.run(40)
-    hand.queues.change(JobHeld(job("use").key, False))
+    hand.queues.change(JobHeld(job("use").key, False, True))
     hand.carry_out(["use"])
     hand.run(200)
     assert hand.are(JobState.RESUMED) == ["use"]
@@ -399,7 +399,7 @@ def test_words_that_come_after_a_release_hold_a_job_again(hand: ControllerByHand
     hand.run(40)
     hand.create("big", pods=2)
     hand.set("big", replace(hand.jobs["big"], state=JobState.RESUMED))
-    hand.queues.change(JobHeld(job("use").key, False))
+    hand.queues.change(JobHeld(job("use").key, False, True))
     hand.carry_out()
     assert BEGIN not in hand.jobs["use"].annotations
     hand.say("use", {BEGIN: FAR})

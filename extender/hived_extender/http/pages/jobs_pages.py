@@ -17,7 +17,7 @@ from werkzeug.wrappers import Response as Plain
 from hived.values.errors import UserError
 from hived_extender.api import paths
 from hived_extender.api.names import is_full, matching
-from hived_extender.api.queues import QueueAction, QueueArgs, QueuedJob, QueueReport, folded
+from hived_extender.api.queues import NOW, QueueAction, QueueArgs, QueuedJob, QueueReport, folded
 from hived_extender.api.waiting import (
     MASKED,
     UNTRIED_CAUSES,
@@ -468,13 +468,14 @@ HOLD, RELEASE, FRONT, BACK = "hold", "release", "front", "back"
 CHANGES: dict[str, tuple[QueueAction, str]] = {
     HOLD: ("hold", ""),
     RELEASE: ("release", ""),
+    NOW: ("release", NOW),
     FRONT: ("move", "front"),
     BACK: ("move", "back"),
 }
 """Each button: an action, and the place to move to."""
 
 
-WORDS = {HOLD: "Hold", RELEASE: "Release", FRONT: "To the front", BACK: "To the back"}
+WORDS = {HOLD: "Hold", RELEASE: "Release", NOW: "Release now", FRONT: "To the front", BACK: "To the back"}
 """The texts of buttons."""
 
 
@@ -574,7 +575,7 @@ def _named(queues: list[QueueReport], name: str) -> QueueReport | None:
 def _buttons(job: QueuedJob) -> tuple[str, ...]:
     """The changes that make sense for a job."""
     if job.state == "Held":
-        return (RELEASE, FRONT, BACK)
+        return (RELEASE, NOW, FRONT, BACK)
     return (HOLD, FRONT, BACK) if job.state == "Waiting" else ()
 
 

@@ -16,6 +16,7 @@ from hived_extender.http.answers import Identity
 from hived_extender.http.app import create_app
 from hived_extender.http.change_rights import ConfigPushes, MayDo, QueueChanges
 from hived_extender.http.pages.jobs_pages import Filters, _may_help
+from hived_extender.jobs.kinds.marks import BEGIN
 from hived_extender.queues.answering import QueueAnswers
 from tests.expecting import expect_soon
 from tests.extender.http.pages.test_cluster_pages import BROWSER, page, text_of
@@ -442,6 +443,20 @@ def test_a_job_is_held_and_released_and_its_page_says_so(queue_client: FlaskClie
     assert (now.jobs.now, now.queues.waiting) == ({"Waiting": 1, "Held": 1, "Refused": 1, "Running": 1}, 1)
     assert post(queue_client, change="release").status_code == 303
     assert "Waiting at place 1" in text_of(page(queue_client, f"/page/jobs/{SECOND}"))
+
+
+def test_a_job_that_begins_later_is_released_to_this_moment_by_a_button_of_its_own(
+    jobs: Jobs, queue_client: FlaskClient
+) -> None:
+    jobs.create("later", "b", annotations={BEGIN: "2100-01-01T00:00:00Z"})
+    jobs.expect(lambda: jobs.state("later") == "Held", jobs.rest)
+    states = []
+    for change in ("release", "now"):
+        assert post(queue_client, job="Job/default/later", change=change).status_code == 303
+        states.append(jobs.state("later"))
+    jobs.delete("later")
+    jobs.expect(lambda: not jobs.state("later"), jobs.rest)
+    assert states == ["Held", "Waiting"]
 
 
 def test_a_job_is_moved_back_and_before_another_one(queue_client: FlaskClient) -> None:
