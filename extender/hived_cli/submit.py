@@ -605,7 +605,7 @@ def _tell_of(job: PlannedJob, is_alone: bool) -> None:
         return
     name, where = job.full_name, "" if job.namespace == "default" else f" -n {job.namespace}"
     if job.is_suspended:
-        click.echo(f"job {name} is suspended, no pod was created: hived resume {name}{where}")
+        click.echo(f"job {name} is suspended, no pod was created: hived release {name}{where}")
     if job.rules.policies:
         click.echo(f"job {name}: {summary(job.rules.policies)}")
     if is_alone and not job.is_suspended:
@@ -649,7 +649,8 @@ def resume(*, name: str, namespace: str, watch: bool, connect: Callable[[], Kube
     NAME is the job's, as its file has it or with its namespace. Of a job object, such as a Job or PyTorchJob, the field
     that suspends it is set to false. One that waits in a queue is released, as by hived release --now, and starts when
     its turn comes. Of a job whose pods hived makes, the pods are created, as they were submitted.
-    With --watch the command follows a job that runs already; an embedded cluster does so by itself.
+    hived release does the same for several jobs, in any namespace. With --watch this command follows the job, also one
+    that runs already; an embedded cluster does so by itself.
 
     \b
     Examples:

@@ -463,7 +463,7 @@ def _start_of(found: Manifest, *, has_queues: bool) -> str:
             named = f"{job.ref.name} -n {job.ref.namespace}"
             return f"; it is suspended, and starts when its turn in its queue comes: hived why {named}"
         if job.state in (ObjectState.HELD, ObjectState.LEAVING) and has_switch(job.ref):
-            return f"; it is suspended, start it: hived resume {job.ref.name} -n {job.ref.namespace}"
+            return f"; it is suspended, start it: hived release {job.ref.name} -n {job.ref.namespace}"
     return ""
 
 

@@ -364,7 +364,7 @@ def reading(job: PlannedJob, configuration: Configuration | None) -> str:
         end = "is suspended: " + (
             "hived starts it once it may"
             if marks.is_marked_held(seen.annotations)
-            else f"hived resume {job.name} -n {job.namespace} starts it"
+            else f"hived release {job.name} -n {job.namespace} starts it"
         )
     else:
         end = "starts as soon as there is room"

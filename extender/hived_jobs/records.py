@@ -139,7 +139,7 @@ def create_record(kube: KubeClient, record: Record) -> Record:
 def exists(known: Record) -> str:
     """Return why a job that is there already is not submitted, and what to do instead."""
     where, phase = f"{known.full_name} -n {known.namespace}", known.state.phase
-    start = f"it is {phase.value.lower()}, start it: hived resume {where}; else " if phase.is_resumable else ""
+    start = f"it is {phase.value.lower()}, start it: hived release {where}; else " if phase.is_resumable else ""
     return (
         f"job {known.full_name} exists already in namespace {known.namespace}; {start}rename the new one, or delete "
         f"the old one with all its pods: hived delete {where}"

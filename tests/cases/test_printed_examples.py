@@ -430,6 +430,6 @@ def test_a_suspended_elastic_job_has_its_master_alone_until_it_is_resumed(lab: P
 def test_a_submitted_elastic_job_is_resumed_as_the_answer_to_its_edited_file_says(lab: Played, tmp_path: Path) -> None:
     assert submit(lab, tmp_path, printed("torch-mnist")).exit_code == 0
     edited = submit(lab, tmp_path, printed("torch-mnist", ("suspend: true", "suspend: false")))
-    assert (edited.exit_code, "hived resume torch-mnist -n dlrover" in edited.output) == (1, True), edited.output
+    assert (edited.exit_code, "hived release torch-mnist -n dlrover" in edited.output) == (1, True), edited.output
     assert hived(lab, "resume", "torch-mnist", "-n", "dlrover").exit_code == 0
     expect_soon(lambda: len(lab.pods("dlrover")) == 5)

@@ -250,7 +250,7 @@ def test_a_job_object_of_the_name_is_named_and_nothing_is_created(run, kube, job
     result = run(job, "--config", configuration, *options)
     kube.delete(f"{collection}/train")
     way = "delete it or rename the job, or change it: kubectl apply"
-    start = "it is suspended, start it: hived resume train -n default"
+    start = "it is suspended, start it: hived release train -n default"
     message = f"Job train (batch/v1) exists already in namespace default; {way}; {start}"
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", f"Error: {message}\n")
     assert kube.list_objects(PODS, dict).items == []
@@ -554,7 +554,7 @@ def test_a_suspended_job_whose_file_is_submitted_again_is_refused_with_the_way_t
     run(write(ELASTIC))
     for text in (ELASTIC, ELASTIC.replace("suspend: true", "suspend: false")):
         result = run(write(text))
-        assert "it is suspended, start it: hived resume dl -n default; else rename the new one" in result.stderr
+        assert "it is suspended, start it: hived release dl -n default; else rename the new one" in result.stderr
         assert (result.exit_code, pod_names(kube)) == (1, [])
 
 
@@ -580,7 +580,7 @@ def test_a_priority_class_that_is_missing_is_named_with_the_way_out(run, kube, w
 
 def test_a_suspended_job_gets_its_pods_when_it_is_resumed(run, kube, server, write, records):
     result = run(write(ELASTIC), "--priority", "prod")
-    assert result.stdout.splitlines()[0] == "job dl is suspended, no pod was created: hived resume dl"
+    assert result.stdout.splitlines()[0] == "job dl is suspended, no pod was created: hived release dl"
     assert pod_names(kube) == []
     resumed = CliRunner().invoke(main, ["resume", "dl", "--api-server", server.url])
     assert (resumed.exit_code, resumed.stdout.splitlines()[-1]) == (0, "job dl resumed")

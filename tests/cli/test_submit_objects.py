@@ -492,7 +492,7 @@ def test_a_job_that_is_suspended_is_checked_as_others_are(submit, kube, old, new
 @pytest.mark.parametrize(
     ("options", "starts"),
     [
-        ([], "hived resume sweep -n default starts it"),
+        ([], "hived release sweep -n default starts it"),
         (["--begin", "2100-01-01T00:00:00Z"], "hived starts it once it may"),
     ],
 )
