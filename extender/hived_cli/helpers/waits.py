@@ -128,16 +128,25 @@ def brief_when(when: When | None, now: datetime) -> str:
         case "estimated":
             parts = dict.fromkeys((_within(when.likely, now, "about"), _within(when.by, now)))
             return f"{', '.join(parts)} (estimated)"
+        case "unknown" if when.earliest:
+            return f"not before {_clock(when.earliest, now)}"
         case _:
             return when.kind
+
+
+def _clock(moment: str, now: datetime) -> str:
+    """A moment to the minute, in UTC; with its date on another day."""
+    day, _, clock = as_minute(moment).removesuffix(" UTC").partition(" ")
+    return clock if day == f"{now:%Y-%m-%d}" else f"{day} {clock}"
 
 
 def start(job: Job, now: datetime, *, is_wide: bool = False) -> str:
     """Return when a job of a list starts; "-" for one that has its cells. If `is_wide`, with the reason if unknown."""
     if job.when is None and job.state in WAITING_STATES:
         return PENDING
-    because = f": {printable(job.when.because)}" if is_wide and job.when is not None and job.when.because else ""
-    return brief_when(job.when, now) + because
+    when = job.when
+    because = "" if when is None or not is_wide or when.earliest else when.because
+    return brief_when(when, now) + (f": {printable(because)}" if because else "")
 
 
 def long_when(when: When, now: datetime) -> str:
@@ -155,6 +164,8 @@ def long_when(when: When, now: datetime) -> str:
                 f"estimated: in half of such cases {_within(when.likely, now)}, by {as_minute(when.likely)}; "
                 f"in 9 of 10 {_within(when.by, now)}, by {as_minute(when.by)}"
             )
+        case "unknown" if when.earliest:
+            return f"not before {as_minute(when.earliest)}"
         case _:
             text = when.kind
     if when.because:

@@ -104,7 +104,7 @@ class When(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     certain: only jobs that have to leave are in the way; they are gone `by` then. bounded: every holder in the way
     declared a limit; at `by` at the latest, unless what `unless` says happens: nothing is held for the job. estimated:
     half of the cases by `likely`, 9 of 10 by `by`. unknown: `because` says why. `position` is the place in the order of
-    its virtual cluster, from 1; 0 if it has none.
+    its virtual cluster, from 1; 0 if it has none. Of an unknown one, its author may have said the `earliest` moment.
     """
 
     kind: Literal["now", "certain", "bounded", "estimated", "unknown", "never"]
@@ -113,6 +113,7 @@ class When(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     because: str = ""
     unless: str = ""
     position: int = 0
+    earliest: str = ""
 
 
 class Certificate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -44,6 +44,7 @@ from hived_extender.jobs.needs import SeenJob
 from hived_extender.machine.certificates import asks_of, rfc3339, running_sentence, today
 from hived_extender.machine.counts import MS_PER_HOUR
 from hived_extender.machine.devices.keeper import SHORT
+from hived_extender.queues.reasons import start_of
 
 NO_CELLS = "no cells"
 
@@ -339,7 +340,7 @@ def without_pods(seen: SeenJob) -> ListedJob:
         state, cause = ("Refused", "never") if wait.is_never else ("Held", "order")
         is_held = not is_marked_held(job.annotations)
         sentence = HELD_TOO.format(name=job.ref.name, wait=wait.sentence) if is_held else wait.sentence
-        when = When(kind="never") if wait.is_never else When(kind="unknown", because=wait.sentence)
+        when = When(kind="never") if wait.is_never else start_of(wait.begin_s)
     elif seen.problem:
         state, cause, sentence = "Refused", "invalid", seen.problem
         when = When(kind="unknown", because="hived cannot read it as it is")

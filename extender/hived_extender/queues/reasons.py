@@ -209,8 +209,7 @@ def told(reason: Reason | None, name: Callable[[str], str]) -> Told:
         case NotYet(text=text, is_never=True):
             return Told(text, "never", _NEVER)
         case NotYet(text=text, begin_s=begin_s):
-            because = "other jobs have to end first" if begin_s is None else f"not before {rfc3339(begin_s)}"
-            return Told(text, "order", _unknown(because))
+            return Told(text, "order", start_of(begin_s))
         case Held():
             return Told(held_by("", is_held=True), "order", _unknown("it is held"))
         case PodsLate(within_s=within_s, until_s=until_s):
@@ -257,6 +256,15 @@ def told(reason: Reason | None, name: Callable[[str], str]) -> Told:
             return Told(f"its turn has come, and no cells can be had for it: {text}", "unknown", start)
     raise AssertionError(reason)
 
+
+def start_of(begin_s: float | None) -> When:
+    """The start of a job before a moment, in seconds since 1970, or if None before others have ended."""
+    if begin_s is None:
+        return _unknown(OTHERS_FIRST)
+    return When(kind="unknown", because=f"not before {rfc3339(begin_s)}", earliest=rfc3339(begin_s))
+
+
+OTHERS_FIRST = "other jobs have to end first"
 
 _NEVER = When(kind="never")
 

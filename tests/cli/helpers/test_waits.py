@@ -24,6 +24,8 @@ SOON, LATE, OVER = "2026-01-01T00:06:44Z", "2026-01-01T02:00:00Z", "2025-12-31T2
         (When(kind="estimated", likely=SOON, by=LATE), "about 6m44s, within 120m (estimated)"),
         (When(kind="estimated", likely=OVER, by=SOON), "any moment, within 6m44s (estimated)"),
         (When(kind="estimated", likely=OVER, by=OVER), "any moment (estimated)"),
+        (When(kind="unknown", because=f"not before {LATE}", earliest=LATE), "not before 02:00"),
+        (When(kind="unknown", earliest="2026-01-02T09:30:00Z"), "not before 2026-01-02 09:30"),
         (None, "-"),
     ],
 )
