@@ -31,7 +31,7 @@ SUMMARIES = {
     "hold": "Hold jobs: in a queue one that runs goes on; without queues its pods are deleted, after a question.",
     "release": "Let jobs that were held take their turn, or start.",
     "move": "Give a job another place in its queue.",
-    "delete": "Delete a job, gang or group, with its pods.",
+    "delete": "Delete jobs, gangs or groups, with their pods.",
     "config": "Check, explain and change configurations.",
     "migrate": "Turn the objects of another scheduler into files of hived.",
     "service": "Take the words with which scripts of paictl stop and start services around a push.",

@@ -1,5 +1,6 @@
 """`hived delete`: a job object, or the pods of a job, gang or group with its record, by the API server (rule 34.3)."""
 
+import getpass
 import shlex
 from collections.abc import Callable
 from http import HTTPStatus
@@ -7,8 +8,10 @@ from http import HTTPStatus
 import click
 
 from hived.values.errors import UserError
+from hived_cli.get import me_option, user_option
 from hived_cli.helpers.answers import as_json, ask, output_option, yes_option
-from hived_cli.helpers.connecting import asks_api_server, asks_service
+from hived_cli.helpers.connecting import asks_api_server, asks_service, held_records
+from hived_cli.helpers.listing import selector_option
 from hived_cli.helpers.names import (
     complete_jobs,
     find_alone,
@@ -19,11 +22,12 @@ from hived_cli.helpers.names import (
     one_of,
     submitted_as,
 )
-from hived_cli.helpers.waits import listed
+from hived_cli.helpers.waits import has_ended, listed
 from hived_config.reader import printable
 from hived_config.words import counted
 from hived_extender.api.inspection import Inspector, NoAnswerError
 from hived_extender.api.names import DEFAULT_NAMESPACE, GANG, is_called, namespaces_in, without_kind
+from hived_extender.api.waiting import MASKED, with_records
 from hived_extender.kube.client import KubeClient
 from hived_jobs.deletion import (
     Deletion,
@@ -42,9 +46,15 @@ from hived_jobs.records import find_named
 
 SHOWN = 16
 
+QUEUED = "100000"
+"""So many jobs that wait in queues are looked through: all."""
+
 
 @click.command("delete")
-@click.argument("name", metavar="JOB", shell_complete=complete_jobs)
+@click.argument("names", metavar="JOB...", nargs=-1, shell_complete=complete_jobs)
+@user_option
+@me_option
+@selector_option
 @namespace_option
 @yes_option
 @click.option("--dry-run", is_flag=True, help="Delete nothing; say what would be deleted.")
@@ -52,10 +62,10 @@ SHOWN = 16
 @asks_api_server
 @asks_service
 def command(
-    *, inspector: Inspector, connect: Callable[[], KubeClient], name: str, namespace: str, yes: bool, dry_run: bool,
-    output: str,
+    *, inspector: Inspector, connect: Callable[[], KubeClient], names: tuple[str, ...], user: str, is_mine: bool,
+    selector: str, namespace: str, yes: bool, dry_run: bool, output: str,
 ) -> None:  # fmt: skip
-    """Delete a job, gang or group, with its pods.
+    """Delete jobs, gangs or groups, with their pods.
 
     JOB is the name of a submitted job (USER~JOB of OpenPAI), of an object of any kind (KIND/NAMESPACE/NAME), which is
     deleted itself, of a gang (podgroup/NAMESPACE/NAME), of an affinity group (NAMESPACE:NAME), or of a pod that
@@ -66,37 +76,71 @@ def command(
     it deletes pods that their controller may create again, it says so. A NAME alone is looked for in all namespaces
     that you may read; with --yes a job of another one than `default` is deleted only if its namespace was given.
 
+    Of several names nothing is deleted if one is unknown, or means several jobs. With --me, --user or --selector all
+    jobs go that hived get jobs has with it and that wait or run.
+
     The exit code is 0 if all is deleted, with --dry-run if it could be; 1 if nothing was deleted, or not all.
 
     \b
     Examples:
       hived delete train
       hived delete train -n research --yes
+      hived delete train other --dry-run
+      hived delete --me -l team=nlp
       hived delete me~train
       hived delete Job/default/other
       hived delete podgroup/default/gang --dry-run
       hived delete me~train/default -o json --yes
     """
     kube = connect()
-    found, title, where = _find(kube, inspector, name, namespace)
-    if yes and not dry_run and where not in (DEFAULT_NAMESPACE, namespace, *namespaces_in(name)):
-        raise UserError(
-            f"{title}: it is in namespace {where}, which was not given, so --yes deletes nothing: say "
-            f"hived delete {shlex.quote(name)} -n {where} --yes"
-        )
+    is_chosen = bool(user or is_mine or selector)
+    if is_chosen == bool(names):
+        raise click.UsageError("give either names of jobs, or some of --me, --user and --selector")
+    if is_chosen:
+        names = tuple(_chosen(inspector, kube, user, selector, namespace, is_mine=is_mine))
+        if not names:
+            raise UserError(
+                "no job that waits or runs is of these; hived get jobs with the same options shows them", 404
+            )
+    all_found: dict[str, Deletion] = {}
+    for name in dict.fromkeys(names):
+        found, title, where = _find(kube, inspector, name, namespace)
+        if yes and not dry_run and where not in (DEFAULT_NAMESPACE, namespace, *namespaces_in(name)):
+            raise UserError(
+                f"{title}: it is in namespace {where}, which was not given, so --yes deletes nothing: say "
+                f"hived delete {shlex.quote(name)} -n {where} --yes"
+            )
+        all_found[title] = found
     is_json = output == "json"
-    if not is_json:
-        _tell(found, title)
-    for maker, count in found.makers:
-        click.echo(f"Warning: {count} of these pods may be created again; delete that instead: kubectl delete {maker}",
-                   err=True)  # fmt: skip
+    for title, found in all_found.items():
+        if not is_json:
+            _tell(found, title)
+        for maker, count in found.makers:
+            click.echo(f"Warning: {count} of these pods may be created again; delete that instead: kubectl delete "
+                       f"{maker}", err=True)  # fmt: skip
     if not dry_run:
         if not yes:
-            ask(f"Delete {title}?", "deleted", is_json)
-        carry_out(kube, found, lambda line: click.echo(line, err=is_json))
+            what = next(iter(all_found)) if len(all_found) == 1 else f"these {len(all_found)}"
+            ask(f"Delete {what}?", "deleted", is_json)
+        for found in all_found.values():
+            carry_out(kube, found, lambda line: click.echo(line, err=is_json))
     if is_json:
-        told = {"pods": found.pod_names, "jobs": found.record_names, "deleted": not dry_run}
-        click.echo(as_json(told))
+        pods = [name for found in all_found.values() for name in found.pod_names]
+        jobs = [name for found in all_found.values() for name in found.record_names]
+        click.echo(as_json({"pods": pods, "jobs": jobs, "deleted": not dry_run}))
+
+
+def _chosen(
+    inspector: Inspector, kube: KubeClient, user: str, selector: str, namespace: str, *, is_mine: bool
+) -> list[str]:
+    """The names of the jobs that wait or run which these options choose. Records have no labels."""
+    login = getpass.getuser() if is_mine else ""
+    given = {"user": user, "me": login, "selector": selector, "namespace": namespace, "queued": QUEUED}
+    found = inspector.jobs({key: (value,) for key, value in given.items() if value})
+    if not selector:
+        held = held_records(lambda **_: kube, namespace)
+        found = with_records(found, [job for job in held if job.user in {user, login} - {""}])
+    return [job.name for job in found if not has_ended(job) and job.name != MASKED]
 
 
 def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> tuple[Deletion, str, str]:

@@ -538,3 +538,29 @@ def test_an_api_server_that_refuses_leaves_word_of_what_was_done(
         "Error: pod/train-worker-1: not yours (403 Forbidden); 2 of 4 were deleted\n",
     )
     assert left(kube) == ["train-worker-1", "train-worker-2"]
+
+
+def test_several_jobs_are_deleted_after_one_question_and_none_if_one_is_unknown(
+    delete: Any, kube: KubeClient, job: None, service: WaitingService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(kube, "solo", "other")
+    service.jobs = [SOLO]
+    refused = delete("train", "nobody", "solo", "--yes")
+    assert (refused.exit_code, "no job, gang, group or pod 'nobody'" in refused.stderr) == (1, True)
+    assert len(left(kube)) == 5
+    monkeypatch.setattr("hived_cli.helpers.answers.can_ask", lambda: True)
+    result = delete("train", "solo", input="y\n")
+    assert (result.exit_code, result.stdout.count("[y/N]"), "Delete these 2? " in result.stdout) == (0, 1, True)
+    assert left(kube) == ["other"]
+
+
+def test_all_jobs_of_a_user_are_deleted_and_no_others(delete: Any, kube: KubeClient, service: WaitingService) -> None:
+    create(kube, "solo", "mine")
+    mine = replace(SOLO, name="default/mine", pods=["default/mine"], user="ann")
+    service.jobs = [replace(SOLO, name="default/solo", user="bob"), mine]
+    answer = json.loads(delete("--user", "ann", "--yes", "-o", "json").stdout)
+    assert answer == {"pods": ["default/mine"], "jobs": [], "deleted": True}
+    assert left(kube) == ["solo"]
+    assert "no job that waits or runs is of these" in delete("--user", "eve", "--yes").stderr
+    assert delete("mine", "--user", "ann").exit_code == 2
+    assert delete("--yes").exit_code == 2
