@@ -136,6 +136,7 @@ class Row(msgspec.Struct):
     end : state, moment and reason of its object, which has ended while pods of it are still there; None else
     leaf_s : leaf cells times seconds, of pods that have ended
     ran_s, from_s, until_s : seconds in which pods ran before `from_s`; the time since then without a gap
+    running_s : since when it runs, as pods of it come and go; None while none does. A gap between two looks is none
     live : by uid, pods that have cells
     decided, failed : the pod that decides without an object; the one that failed last
     is_earlier : it was written by an earlier process, and has not been seen since
@@ -167,6 +168,7 @@ class Row(msgspec.Struct):
     ran_s: float = 0.0
     from_s: float | None = None
     until_s: float = 0.0
+    running_s: float | None = None
     nodes: list[str] = []
     more_nodes: bool = False
     pods: list[str] = []
@@ -253,7 +255,7 @@ class Row(msgspec.Struct):
         for pod in self.live.values():
             if pod.started_s is not None:
                 self.ran(pod.started_s, max(at_s, pod.started_s), pod.leaves)
-        self.live, self.end = {}, None
+        self.live, self.end, self.running_s = {}, None, None
         self.state, self.ended_s, self.reason, self.is_earlier = state, at_s, reason, False
 
     def open_again(self) -> None:
@@ -398,6 +400,7 @@ class EndedJobs:
                     row.gpus = max(row.gpus, _most_at_once(ran))
             for row in list(self._open.values()):
                 if row.name not in living:
+                    self._note_start(row, ())
                     self._end(row, snapshot.at)
             self._bound(snapshot.at)
             self._write(snapshot.at)
@@ -463,6 +466,12 @@ class EndedJobs:
                     if one.at_s >= now_s - NEWS_S and (row.state in ("", *COMES_BACK)):
                         found[row.name] = one.told()
             return found
+
+    def running(self) -> dict[str, str]:
+        """Since when each job runs that does, by name."""
+        with self._lock:
+            self._known()
+            return {row.name: rfc3339(row.running_s) for row in self._open.values() if row.running_s is not None}
 
     def preempted(self, now_s: float) -> list[Job]:
         """The jobs that ended as Preempted within NEWS_S, the latest first."""
@@ -556,6 +565,8 @@ class EndedJobs:
             known = [(first, last_s, leaves) for first, last_s, leaves in held if first is not None]
             row.gpus = max(row.gpus, sum(leaves for _, _, leaves in held), _most_at_once([*spans, *known]))
         starts = [one.started_s for _, one in facts if one.started_s is not None]
+        if row is not None:
+            self._note_start(row, starts)
         is_dated = row is not None and row.started_s is None and bool(starts)
         if not facts or (row is not None and self._shapes.get(job.name) == shape and not is_dated):
             return
@@ -578,7 +589,16 @@ class EndedJobs:
         if starts:
             row.started_s = min([*starts, *([] if row.started_s is None else [row.started_s])])
         row.live = dict(_live(snapshot, facts))
+        self._note_start(row, starts)
         self._note(row)
+
+    def _note_start(self, row: Row, starts: Sequence[float]) -> None:
+        """Pods of a job run that started then: since when does it run?"""
+        known = [] if row.running_s is None else [row.running_s]
+        running_s = min([*known, *starts]) if starts else None
+        if running_s != row.running_s:
+            row.running_s = running_s
+            self._note(row)
 
     def _object_of(self, name: str, owner: JobName | None) -> SeenJob | None:
         """The object of a job; a gang in a queue has none, and is read as if it had."""

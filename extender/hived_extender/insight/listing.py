@@ -443,14 +443,22 @@ def held_as(job: Job, told: Job) -> Job:
     )
 
 
-def with_ended(jobs: Sequence[ListedJob], news: Mapping[str, Preempted], gone: Sequence[Job]) -> list[ListedJob]:
-    """The jobs with the news that they were preempted, and after them those that were and are `gone`."""
+def with_ended(
+    jobs: Sequence[ListedJob], news: Mapping[str, Preempted], gone: Sequence[Job], running: Mapping[str, str]
+) -> list[ListedJob]:
+    """The jobs with the news that they were preempted, and after them those that were and are `gone`.
+
+    One that is `running` since then says so, though the pod that started first may have ended.
+    """
     found, there = [], set[str]()
     for one in jobs:
         names = [name for name in (one.name, *one.parts) if name in news]
         there.update((one.name, *one.parts))
         told = max((news[name] for name in names), key=lambda each: each.at, default=None)
-        found.append(one if told is None else replace(one, job=replace(one.job, preempted=told)))
+        job = one.job if told is None else replace(one.job, preempted=told)
+        if job.state == "Running" and one.name in running:
+            job = replace(job, since=running[one.name])
+        found.append(one if job is one.job else replace(one, job=job))
     return [*found, *(ListedJob(job) for job in gone if job.name not in there)]
 
 

@@ -16,7 +16,7 @@ from hived_extender.insight.store import Store
 from hived_extender.jobs.job import JobName
 from hived_extender.jobs.kinds import marks
 from hived_extender.jobs.outcomes import EvictionName
-from hived_extender.jobs.progress import write_time
+from hived_extender.jobs.progress import read_time, write_time
 from hived_extender.machine.counts import PodEnd
 from hived_extender.machine.preemptions import PreemptionPolicy
 from tests.extender.insight.situations import AT
@@ -217,6 +217,25 @@ def test_a_job_goes_on_while_some_of_its_pods_do(watched: Watched) -> None:
     watched.end(pods[0])
     assert watched_jobs(watched) == []
     watched.end(pods[1])
+    assert [job.state for job in watched_jobs(watched)] == ["Completed"]
+
+
+def test_a_job_runs_since_its_first_start_while_its_pods_come_and_go(watched: Watched) -> None:
+    first, second, third = (
+        watched.start(name, ago_s=ago_s, leaf_cells=2, group="g", pods=4)
+        for name, ago_s in (("g0", 900.0), ("g1", 800.0), ("g2", 100.0))
+    )
+
+    def since() -> float:
+        return watched.now_s - read_time(watched.answers.why("ns/g2").job.since)
+
+    began_s = watched.now_s - since()
+    assert round(since()) == 900
+    for pod in (first, second):
+        watched.cluster.pass_time(60.0)
+        watched.end(pod)
+        assert watched.now_s - since() == began_s
+    watched.end(third)
     assert [job.state for job in watched_jobs(watched)] == ["Completed"]
 
 
