@@ -23,7 +23,7 @@ from hived.cells.topology import Topology
 from hived.values.specs import PodRequest
 from hived_extender.api.names import GANG, index, is_full
 from hived_extender.api.waiting import Ended, EndState, Job, Preempted
-from hived_extender.insight.listing import JobParts, listed, of_all_pods, parts_in, without_pods
+from hived_extender.insight.listing import JobParts, listed, of_all_pods, parts_in, wanted_cells, without_pods
 from hived_extender.insight.snapshot import RunningFacts, Snapshot
 from hived_extender.insight.store import Seconds, Store
 from hived_extender.jobs.job import JobName, JobRef, JobState
@@ -578,7 +578,7 @@ class EndedJobs:
         found = listed(snapshot, with_cells, seen=seen).job
         row.owner, row.namespace, row.vc, row.made_from = owner, found.namespace, found.vc, made_from
         row.priority, row.user = found.priority or 0, found.user or row.user
-        row.asks = _asks(snapshot, job, found, listed(snapshot, job, seen=seen).job) or row.asks
+        row.asks = _asks(snapshot, job, found, seen) or row.asks
         row.aliases = list(found.aliases[:MOST_PODS])
         row.pods = list(dict.fromkeys((*row.pods, *found.pods)))[:MOST_PODS]
         row.on(*found.nodes)
@@ -802,13 +802,14 @@ def _begun(number: int, end: PodEnd, units: tuple[str, int]) -> Row:
     )
 
 
-def _asks(snapshot: Snapshot, job: JobParts, found: Job, whole: Job) -> str:
+def _asks(snapshot: Snapshot, job: JobParts, found: Job, seen: SeenJob | None) -> str:
     """The size of a job that has cells, in the words for one that waits; of one whose pods start apart, all of them."""
+    whole = listed(snapshot, job, seen=seen).job
     groups = [snapshot.state.groups[name] for name in job.groups if snapshot.running[name].pods]
     requests = [next((pod for pod in group.holders if pod is not None), None) for group in groups]
     known = [one for one in requests if one is not None]
     units = _units(snapshot.state.topology, found.nodes[0] if found.nodes else "")
-    known = of_all_pods(known, whole.counts.wanted) if whole.is_elastic else known
+    known = of_all_pods(known, wanted_cells(whole, job, seen)) if whole.is_elastic else known
     return asks_of(known, *units, is_gang=not whole.is_elastic) if known else found.asks
 
 

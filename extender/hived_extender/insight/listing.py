@@ -220,7 +220,7 @@ def listed(
         is_preempting = any(group.state is GroupState.PREEMPTING for group in reserved)
         job = _waits(replace(job, state="Preempting" if is_preempting else "Waiting"), parts.waiting, found, when)
     elif held:
-        job = _runs(job, snapshot, facts, held)
+        job = _runs(job, snapshot, facts, held, wanted_cells(job, parts, seen))
     else:
         job = _without_cells(job, parts.cleared)
         if seen is not None and seen.job.state is Phase.HELD:  # DLRover keeps the master of one that is suspended
@@ -263,10 +263,10 @@ def _waits(job: Job, waiting: Sequence[WaitingEntry], found: Certificate, when: 
     )
 
 
-def _runs(job: Job, snapshot: Snapshot, facts: Sequence[RunningFacts], held: Sequence[Group]) -> Job:
-    """The row of a job that has its cells."""
+def _runs(job: Job, snapshot: Snapshot, facts: Sequence[RunningFacts], held: Sequence[Group], wanted: int) -> Job:
+    """The row of a job that has its cells, of whose pods so many are `wanted` that ask for some."""
     requests = _one_of_each_group([pod for group in held for pod in group.holders if pod is not None])
-    requests = of_all_pods(requests, job.counts.wanted) if job.is_elastic else requests
+    requests = of_all_pods(requests, wanted) if job.is_elastic else requests
     starts = [one.started_s for one in facts if one.started_s is not None]
     return replace(
         job,
@@ -493,6 +493,11 @@ def of_all_pods(requests: list[PodRequest], wanted: int) -> list[PodRequest]:
     sizes = {(one.spec.leaf_cell_type, one.spec.group.members) for one in requests}
     is_alike = len(sizes) == 1 and count_pods(requests[0].spec.group.members) == 1
     return requests[:1] * max(wanted, len(requests)) if is_alike else requests
+
+
+def wanted_cells(job: Job, parts: JobParts, seen: SeenJob | None) -> int:
+    """How many pods of a job in all ask for cells: its head, master or launcher may ask for none."""
+    return job.counts.wanted - max(len(parts.cleared), 0 if seen is None else seen.others)
 
 
 def _leaf_type(snapshot: Snapshot, groups: Iterable[Group]) -> str:

@@ -58,7 +58,7 @@ class SeenJob(msgspec.Struct, frozen=True):
 
     One that `has_cells` will have pods of ours although it is not for us to queue. `scheduler` is the name that its
     pods have; one of our own if it `names_us`, as jobs without devices may.
-    `wait` is why its author does not let it start yet.
+    `wait` is why its author does not let it start yet. So many `others` of its pods ask for no cells, and some do.
     """
 
     job: Job
@@ -68,6 +68,7 @@ class SeenJob(msgspec.Struct, frozen=True):
     scheduler: str = ""
     names_us: bool = False
     wait: StartWait | None = None
+    others: int = 0
 
     @property
     def is_asleep(self) -> bool:
@@ -187,6 +188,17 @@ def has_our_pods(job: Job, interpreter: Interpreter) -> bool:
     if job.manager is not None:
         return False
     return job.roles_in is not None or any(_has_devices(_pod_of(job, role), interpreter) for role in job.roles)
+
+
+def other_pods(job: Job, interpreter: Interpreter) -> int:
+    """How many pods of it at a time ask for no cells beside some that do, such as the head of a RayJob.
+
+    Raises UserError for malformed templates.
+    """
+    counts = Counter[bool]()
+    for role in job.roles:
+        counts[_has_devices(_pod_of(job, role), interpreter)] += role.count
+    return counts[False] if counts[True] else 0
 
 
 def _texts(values: Any) -> Any:

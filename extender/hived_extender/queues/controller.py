@@ -24,7 +24,7 @@ from hived_extender.jobs.job import Job, JobName, JobRef, JobState
 from hived_extender.jobs.kinds import gangs, gates, marks, table
 from hived_extender.jobs.kinds.kind import Write
 from hived_extender.jobs.kinds.marks import is_marked_held
-from hived_extender.jobs.needs import JobLoss, Need, SeenJob, has_our_pods, need_of
+from hived_extender.jobs.needs import JobLoss, Need, SeenJob, has_our_pods, need_of, other_pods
 from hived_extender.jobs.quotas.backing import leaf_warnings
 from hived_extender.jobs.quotas.tree import QuotaTree
 from hived_extender.jobs.starts import NO_WORDS, StartWait, is_timed, wait_of, written_after
@@ -247,7 +247,8 @@ class QueueController:
         self._begun_for: object = None
         self._outside: dict[str, Claimed] = {}
         self.jobs = WatchedJobs(
-            self._read_need, self._job_changed, self._made_by, self._has_our_pods, self.queue_of, serves=self._serves
+            self._read_need, self._job_changed, self._made_by, self._has_our_pods, self.queue_of, serves=self._serves,
+            others=self._other_pods,
         )
         self._awaited = AwaitedJobs(self.jobs)
         self.gangs = WatchedGangs(self.jobs, time.monotonic)
@@ -330,6 +331,9 @@ class QueueController:
 
     def _has_our_pods(self, job: Job) -> bool:
         return has_our_pods(job, self._machine.interpreter)
+
+    def _other_pods(self, job: Job) -> int:
+        return other_pods(job, self._machine.interpreter)
 
     def _serves(self, scheduler: str) -> bool:
         return self._machine.interpreter.serves(scheduler)

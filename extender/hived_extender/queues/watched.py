@@ -142,11 +142,13 @@ class WatchedJobs:
         queue_of: Callable[[JobRef], str] = lambda job: "",
         now_s: Callable[[], float] = wall_s,
         serves: Callable[[str], bool] = lambda scheduler: False,
+        others: Callable[[Job], int] = lambda job: 0,
     ) -> None:
-        """`serves` tells whether a schedulerName is one of ours."""
+        """`serves` tells whether a schedulerName is one of ours, and `others` how many pods of a job ask for no cells."""
         self._read_need = read_need
         self._tell = tell
         self._made_by, self._has_our_pods, self._serves = made, has_our_pods, serves
+        self._others = others
         self._lock = threading.Lock()
         self._jobs: dict[JobName, SeenJob] = {}
         self._managers: dict[JobName, JobName] = {}
@@ -361,7 +363,8 @@ class WatchedJobs:
         try:
             need, scheduler = self._read_need(job), scheduler_of(job)
             has_cells = need is None and self._has_our_pods(job)
-            return SeenJob(_light(job), need, "", has_cells, scheduler, self._serves(scheduler))
+            serves, others = self._serves(scheduler), self._others(job)
+            return SeenJob(_light(job), need, "", has_cells, scheduler, serves, others=others)
         except UserError as error:
             return SeenJob(_light(job), None, error.message)
         except Exception:

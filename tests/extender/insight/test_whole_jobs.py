@@ -119,6 +119,43 @@ def test_a_job_that_runs_in_part_asks_for_all_of_its_pods(cluster: Cluster) -> N
     assert (row.asks, row.counts.words) == ("5 pods of 2 GPUs each", "2 of 5 run, 3 to come")
 
 
+RAY = {
+    "apiVersion": "ray.io/v1",
+    "kind": "RayJob",
+    "metadata": {"name": "ray", "namespace": "ns", "uid": "uid-ray"},
+    "spec": {
+        "rayClusterSpec": {
+            "headGroupSpec": {"template": {"spec": {"containers": [{"name": "head"}]}}},
+            "workerGroupSpecs": [
+                {"groupName": "w", "replicas": 2, "template": {"spec": {"containers": [{"name": "worker"}]}}}
+            ],
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("has_head", [True, False])
+@pytest.mark.parametrize(
+    ("version", "kind", "document"),
+    [("ray.io/v1", "RayJob", RAY), ("ray.io/v1", "RayCluster", None), (APPS, "StatefulSet", None)],
+)
+def test_the_size_of_a_job_counts_the_pods_that_ask_for_cells_and_not_its_head(
+    cluster: Cluster, version: str, kind: str, document: Document | None, has_head: bool
+) -> None:
+    if document is not None:
+        cluster.watched = WatchedJobs(
+            lambda job: None, lambda name: None, lambda *made: None, others=lambda job: job.roles[0].count
+        )
+        cluster.watch(document)
+    if has_head:
+        cluster.make(version, kind, "ray", "ray-head", gpus=0)
+    cluster.make(version, kind, "ray", "ray-a", "ray-b", gpus=2)
+    cluster.settle()
+    (row,) = cluster.rows().values()
+    assert (row.name, row.asks) == (f"{kind}/ns/ray", "2 pods of 2 GPUs each")
+    assert row.counts.wanted == 2 + (has_head or document is not None)
+
+
 @pytest.mark.parametrize(
     ("maker", "labels", "expected"),
     [

@@ -14,7 +14,7 @@ from hived_extender.jobs.kinds import marks, table
 from hived_extender.jobs.kinds.description import NoObjects
 from hived_extender.jobs.kinds.table import KEYS
 from hived_extender.jobs.misspelt import odd_words
-from hived_extender.jobs.needs import Need, is_ours, need_of
+from hived_extender.jobs.needs import Need, is_ours, need_of, other_pods
 from tests.extender.jobs.kinds.documents import (
     ALL,
     BATCH,
@@ -86,6 +86,14 @@ def test_roles_of_one_size_are_one_member_and_those_without_devices_none() -> No
 
 def test_it_is_known_that_a_job_has_pods_without_devices_too() -> None:
     assert (needed(JOB_SET).has_others, needed(PYTORCH).has_others) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("jobset", 1), ("pytorch", 0), ("mpi-v1", 1), ("volcano", 2), ("rayjob", 2), ("raycluster", 1)],
+)
+def test_pods_without_devices_are_counted_beside_those_that_have_some(name: str, count: int) -> None:
+    assert other_pods(table.read(job_object(*ALL[name])), INTERPRETER) == count
 
 
 def test_members_are_ascending_by_size_and_the_request_is_that_of_the_largest() -> None:
