@@ -95,7 +95,7 @@ class ListedJob(msgspec.Struct, frozen=True):
 
     `waiting` are those that wait, in the order in which they are served, and `certificate` says why the first one does.
     `groups` are the names by which the core knows the job, `parts` all names of its parts; `cleared` its pods without
-    cells, and `labels` those of its object, else of a pod: None if unknown.
+    cells, and `labels` those of its object and of a pod: None if unknown.
     """
 
     job: Job
@@ -245,8 +245,8 @@ def _user(seen: SeenJob | None) -> str:
 
 
 def _labels(known: Sequence[WaitingEntry | RunningFacts | ClearedPod], seen: SeenJob | None) -> Mapping[str, str]:
-    """The labels of a job: those of its object, else of its first pod."""
-    return known[0].labels if seen is None else seen.job.labels
+    """The labels of a job: those of its object and of its pods, the first one's as it is."""
+    return {**known[0].labels, **({} if seen is None else seen.job.all_labels)}
 
 
 def _waits(job: Job, waiting: Sequence[WaitingEntry], found: Certificate, when: When | None) -> Job:
@@ -368,7 +368,7 @@ def without_pods(seen: SeenJob) -> ListedJob:
     found = Certificate(sentence=sentence, cause=cause, vc=row.vc, asks=row.asks, reason=sentence) if cause else None
     if found is not None and cause == "never":
         found = replace(found, never=True, untried=FOR_JOBS)
-    return ListedJob(row, parts=tuple(row.aliases), certificate=found, labels=job.labels)
+    return ListedJob(row, parts=tuple(row.aliases), certificate=found, labels=job.all_labels)
 
 
 def _podless_sentence(job: JobObject) -> str:

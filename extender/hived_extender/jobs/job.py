@@ -123,6 +123,7 @@ class Job(msgspec.Struct, frozen=True):
     Attributes
     ----------
     labels, annotations : of the object itself: queue, quota, priority, user
+    pod_labels : of the template of its first role
     roles : in the order of the object, each with at least one pod
     min_count : the least number of pods that may start, None for all of them
     queue, scheduler : the queue and the schedulerName that the object gives to all its pods, "" if none
@@ -159,6 +160,12 @@ class Job(msgspec.Struct, frozen=True):
     end_s: float | None = None
     end_reason: str = ""
     held_s: float | None = None
+    pod_labels: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def all_labels(self) -> Mapping[str, str]:
+        """Its own labels, and those of its pods."""
+        return {**self.pod_labels, **self.labels}
 
 
 class PodKind(msgspec.Struct, frozen=True):

@@ -157,7 +157,7 @@ class Wanted(msgspec.Struct, frozen=True):
             return False
         if (self.users or self.namespaces or self.prefix or self.selector) and not is_seen(entry, seen):
             return False
-        if not matches(self.selector, entry.job.labels):
+        if self.selector and not matches(self.selector, entry.job.all_labels):
             return False
         if self.users and _user(entry) not in self.users:
             return False

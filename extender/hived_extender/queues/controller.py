@@ -247,7 +247,12 @@ class QueueController:
         self._begun_for: object = None
         self._outside: dict[str, Claimed] = {}
         self.jobs = WatchedJobs(
-            self._read_need, self._job_changed, self._made_by, self._has_our_pods, self.queue_of, serves=self._serves,
+            self._read_need,
+            self._job_changed,
+            self._made_by,
+            self._has_our_pods,
+            self.queue_of,
+            serves=self._serves,
             others=self._other_pods,
         )
         self._awaited = AwaitedJobs(self.jobs)

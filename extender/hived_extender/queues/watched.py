@@ -144,7 +144,7 @@ class WatchedJobs:
         serves: Callable[[str], bool] = lambda scheduler: False,
         others: Callable[[Job], int] = lambda job: 0,
     ) -> None:
-        """`serves` tells whether a schedulerName is one of ours, and `others` how many pods of a job ask for no cells."""
+        """`serves` tells whether a schedulerName is ours, and `others` how many pods of a job ask for no cells."""
         self._read_need = read_need
         self._tell = tell
         self._made_by, self._has_our_pods, self._serves = made, has_our_pods, serves

@@ -12,7 +12,7 @@ from hived_extender.api.names import matching
 from hived_extender.api.waiting import Job, PodCounts, When
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.ended import EndedJobs
-from hived_extender.insight.listing import members_of, node_views
+from hived_extender.insight.listing import members_of, node_views, without_pods
 from hived_extender.insight.snapshot import take
 from hived_extender.jobs.job import Document, JobName
 from hived_extender.jobs.kinds import table
@@ -467,6 +467,19 @@ def test_a_job_object_whose_pods_need_no_cells_is_one_row_with_its_pods(cluster:
     assert (row.state, row.asks, row.cause) == ("Waiting", "no cells", "incomplete")
     cluster.make(BATCH, "Job", "cpu", "cpu-a", gpus=0)
     assert cluster.rows()["Job/ns/cpu"].counts == PodCounts(wanted=3, waiting=1, done=1)
+
+
+def test_a_job_has_the_labels_of_its_object_and_of_its_pods_before_and_after_these_come(cluster: Cluster) -> None:
+    document = batch(wanted=2)
+    document["metadata"]["labels"] = {"team": "nlp", "tier": "a"}
+    document["spec"]["template"]["metadata"] = {"labels": {"app": "web", "tier": "b", "odd": 1}}
+    cluster.watch(document)
+    (seen,) = cluster.watched.called("Job/ns/train")
+    expected = {"team": "nlp", "tier": "a", "app": "web"}
+    assert without_pods(seen).labels == expected
+    cluster.make(BATCH, "Job", "train", "train-a", labels={"index": "0"})
+    (listed,) = cluster.answers.view().jobs
+    assert listed.labels == {**expected, "index": "0"}
 
 
 def test_a_run_of_a_cron_job_names_it_and_is_found_by_its_name(cluster: Cluster) -> None:

@@ -341,8 +341,15 @@ def job_of(root: Part, roles: Iterable[Role], state: JobState, **fields: Any) ->
         metadata.texts("annotations"),
         roles,
         state,
+        pod_labels=_labels_in(roles[0].template) if roles else {},
         **fields,
     )
+
+
+def _labels_in(template: Document) -> dict[str, str]:
+    """The labels of a template. Not every kind has a schema that refuses other values than texts."""
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    return {key: value for key, value in labels.items() if isinstance(value, str)} if isinstance(labels, dict) else {}
 
 
 def role_of(part: Part, name: str, count: int) -> Role:
