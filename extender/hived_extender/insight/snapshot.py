@@ -391,7 +391,7 @@ class _Pods(msgspec.Struct):
             return looks
         entry, asked = found
         if record.is_queued:
-            entry = replace(entry, name=record.job)
+            entry = replace(entry, name=record.job, gang=entry.gang and record.job)
         job = self.jobs.get(entry.name)
         if job is None or (asked is not None and not job.entry_of_first.requests):
             said = machine.announcements.said(record.uid)

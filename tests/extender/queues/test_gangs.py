@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from hived_extender.insight.listing import parts_in
+from hived_extender.insight.snapshot import take
 from hived_extender.jobs.kinds import gates, marks
 from tests.extender.queues.embedded_jobs import CONFIG, FOR_EVER, GPU, PODS, UNITS, Jobs, jobs_on, template
 
@@ -119,6 +121,21 @@ def test_a_gang_has_one_row_among_all_jobs_whether_it_waits_or_runs(jobs: Jobs) 
     jobs.expect(lambda: listed() == ["Gang/default/ring Running"])
     assert (found := jobs.inspector.why("podgroup/default/ring")) is not None
     assert (found.job.name, found.job.pods) == ("Gang/default/ring", ["default/ring-0", "default/ring-1"])
+
+
+def test_a_gang_of_which_a_pod_waits_while_others_run_is_one_job(jobs: Jobs) -> None:
+    """The ledger of ended jobs would have a row for each name."""
+    for number in range(2):
+        member(jobs, "ring", number)
+    jobs.expect(lambda: len(jobs.nodes("ring")) == 2)
+    member(jobs, "ring", 2)
+
+    def named() -> dict[str, list[str]]:
+        found = parts_in(take(jobs.running.extender.service))
+        return {job.name: [pod for entry in job.waiting for pod in entry.pods] for job in found}
+
+    jobs.expect(lambda: any(named().values()))
+    assert named() == {"Gang/default/ring": ["default/ring-2"]}
 
 
 def test_a_gang_whose_pods_have_succeeded_is_over(jobs: Jobs) -> None:
