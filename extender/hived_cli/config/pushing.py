@@ -1,6 +1,7 @@
 """`hived config push` and `rollback`: the plan is shown, agreed to, and comes into force."""
 
 import getpass
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import wraps
@@ -266,7 +267,8 @@ def push(
     """
     if part != SERVICE:
         raise UserError(
-            f"-m {part}: expected -m {SERVICE}, as hived has no other configuration; paictl pushes the rest"
+            f"-m {part}: expected -m {SERVICE}, as hived has no other configuration; "
+            f"the history takes a reason as --message {shlex.quote(part)}"
         )
     source = folder or path
     if source is None or (folder and path):

@@ -58,7 +58,10 @@ def test_paictls_form_sends_only_the_schedulers_part(service: Service, tmp_path:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["-p", ".", "-m", "all"], "Error: -m all: expected -m service, as hived has no other configuration; paictl "),
+        (
+            ["-p", ".", "-m", "all"],
+            "Error: -m all: expected -m service, as hived has no other configuration; the history takes ",
+        ),
         ([], "Error: expected either FILE (or -f FILE) or -p DIR"),
     ],
 )
