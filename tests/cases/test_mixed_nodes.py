@@ -273,3 +273,38 @@ def test_lost_mig_devices_are_lost_to_their_own_cells_alone(sliced: Played) -> N
     sliced.expect_running("gpu", "slice")
     assert cells_of(sliced, "gpu") == ("a1", "A100-NODE", "0,1"), "no GPU is lost"
     assert cells_of(sliced, "slice")[:2] == ("a1", "SLICE-NODE"), "the MIG devices that are left are used"
+
+
+OPENPAI_JOB = """\
+protocolVersion: 2
+name: train
+type: job
+prerequisites: [{protocolVersion: 2, name: image, type: dockerimage, uri: example/train}]
+taskRoles:
+  ps: {instances: 1, dockerImage: image, commands: [serve], resourcePerInstance: {gpu: 0, cpu: 1, memoryMB: 1024}}
+  worker: {instances: 1, dockerImage: image, commands: [work], resourcePerInstance: {gpu: 1, cpu: 1, memoryMB: 1024}}
+defaults: {virtualCluster: default}
+extras: {hivedScheduler: {jobPriorityClass: prod}}
+"""
+
+
+@pytest.mark.parametrize("gpu_type", ["GPU", "A100"], ids=["after the CPU type", "before it"])
+def test_a_task_without_gpus_is_forecast_on_the_cells_that_it_gets(tmp_path: Path, gpu_type: str) -> None:
+    cpus = "cellType: GPU-NODE-POOL.GPU-NODE, cellNumber: 2}, {cellType: CPU-NODE-POOL.CPU-NODE, cellNumber: 1}"
+    config = SERVICES.replace("cellType: GPU-NODE-POOL.GPU-NODE, cellNumber: 2}", cpus)
+    config = config.replace("CPU-NODE, cellNumber: 2}", "CPU-NODE, cellNumber: 1}")
+    config = config.replace("  GPU: {", f"  {gpu_type}: {{").replace(
+        "childCellType: GPU,", f"childCellType: {gpu_type},"
+    )
+    with played_on(tmp_path, config) as found:
+        file = tmp_path / "job.yaml"
+        file.write_text(OPENPAI_JOB)
+        where = ("--kubeconfig", str(found.running.cluster.hived_kubeconfig), "--server", found.running.extender.url)
+        told = CliRunner().invoke(main, ["submit", str(file), "--dry-run", *where])
+        assert told.exit_code == 0, told.output
+        assert CliRunner().invoke(main, ["submit", str(file), *where]).exit_code == 0
+        found.expect_running("train-ps-0", "train-worker-0")
+        for name in ("train-ps-0", "train-worker-0"):
+            node, _, cells = cells_of(found, name)
+            (row,) = [line.split() for line in told.output.splitlines() if line.startswith(f"{name} ")]
+            assert row == [name, "run", node, cells]

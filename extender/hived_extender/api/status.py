@@ -68,7 +68,7 @@ class JobTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs of all queues together; `is_enabled` is false where the configuration has none."""
+    """Jobs of all queues together; `is_enabled` is false where the configuration has none. Held ones do not wait."""
 
     is_enabled: bool = False
     queues: int = 0
