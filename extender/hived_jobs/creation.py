@@ -13,7 +13,7 @@ import msgspec
 from hived.values.errors import UserError
 from hived_extender.jobs.job import JobState as ObjectState
 from hived_extender.jobs.kinds import marks
-from hived_extender.jobs.kinds.kind import path_of
+from hived_extender.jobs.kinds.kind import Kind, path_of
 from hived_extender.jobs.kinds.table import KINDS, find_kind, has_switch, read
 from hived_extender.jobs.outcomes import DONE
 from hived_extender.jobs.wire import Pod
@@ -408,7 +408,8 @@ def refuse_equal_names(namespace: str, jobs: Sequence[PlannedJob]) -> None:
         if count > 1:
             what = "pods" if kind == "Pod" else f"objects of kind {kind}"
             raise UserError(f"{count} {what} are named {name} in namespace {where}; nothing was created")
-    records = Counter((job.namespace, job.name) for job in jobs if job.document is not None or job.is_object)
+    objects = {(job.namespace, job.name) for job in jobs if job.is_object}  # of several kinds, perhaps
+    records = Counter([*objects, *((job.namespace, job.name) for job in jobs if job.document is not None)])
     for (where, name), count in records.items():
         if count > 1:
             raise UserError(f"{count} jobs are named {name} in namespace {where}; nothing was created")
@@ -438,16 +439,15 @@ def refuse_names_of_objects(
 ) -> None:
     """Raise UserError if the cluster has a job object of the same name: commands could not tell them apart.
 
-    `namespace` is for jobs that name none. `has_queues`: suspended jobs may wait in one. Raises KubeError as
-    `find_object`. Cost: a request per job and kind.
+    Of a job that is an object itself they know the kind, so it may have the name of one of another kind. `namespace` is
+    for jobs that name none. `has_queues`: suspended jobs may wait in one. Raises KubeError as `find_object`. Cost: a
+    request per job and kind.
     """
     for job in jobs:
-        if not job.name or (
-            job.is_object and not job.pods and find_kind(job.objects[0]["apiVersion"], job.kind) is None
-        ):
-            continue
+        own = find_kind(job.objects[-1]["apiVersion"], job.kind) if job.is_object else None
+        kinds = KINDS if not job.is_object else () if own is None else (own,)
         where = job.namespace or namespace
-        if (found := find_object(kube, where, job.name)) is not None:
+        if job.name and (found := find_object(kube, where, job.name, kinds)) is not None:
             what = f"{found['kind']} {job.name} ({found['apiVersion']})"
             raise UserError(
                 f"{what} exists already in namespace {where}; delete it or rename the job, or change it: kubectl apply"
@@ -467,13 +467,13 @@ def _start_of(found: Manifest, *, has_queues: bool) -> str:
     return ""
 
 
-def find_object(kube: KubeClient, namespace: str, name: str) -> Manifest | None:
-    """The first job object of a name, None without one.
+def find_object(kube: KubeClient, namespace: str, name: str, kinds: Sequence[Kind] = KINDS) -> Manifest | None:
+    """The first job object of a name and of one of these kinds, None without one.
 
     Kinds that the cluster does not have, or does not show, are skipped. Raises KubeError if it does not answer. Cost: a
     request per kind.
     """
-    for kind, version in [(one, version) for one in KINDS for version in one.api_versions]:
+    for kind, version in [(one, version) for one in kinds for version in one.api_versions]:
         try:
             return {
                 **kube.get(path_of(version, kind.plural, namespace, name)),

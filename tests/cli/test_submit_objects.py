@@ -297,6 +297,19 @@ def test_a_job_that_is_there_already_is_refused_and_nothing_else_is_told(submit,
     assert stored(kube)["metadata"]["uid"] == before
 
 
+def test_a_job_may_have_the_name_of_one_of_another_kind(submit, kube):
+    torch = TORCH.replace("{name: torch}", "{name: sweep}")
+    assert submit(JOB, "--vc", "research").exit_code == 0
+    other = submit(torch, "--vc", "research")
+    assert (other.exit_code, other.stdout.splitlines()[0]) == (0, "pytorchjob/sweep created"), other.stderr
+    again = submit(torch, "--vc", "research")
+    assert "PyTorchJob sweep (kubeflow.org/v1) exists already in namespace default" in again.stderr
+    both = f"{JOB}---\n{torch}".replace("sweep", "both")
+    assert submit(both, "--vc", "research", "--dry-run").exit_code in (0, 3)
+    twice = submit(f"{JOB}---\n{JOB}".replace("sweep", "both"), "--vc", "research")
+    assert "2 objects of kind Job are named both in namespace default; nothing was created" in twice.stderr
+
+
 def test_a_watched_job_is_waited_for(submit, kube):
     results = []
     watcher = threading.Thread(target=lambda: results.append(submit(JOB, "--vc", "research", "--watch")))
@@ -319,7 +332,6 @@ def stored_or_none(kube):
     ("text", "message"),
     [
         (f"{JOB}---\n{JOB}", "2 objects of kind Job are named sweep in namespace default; nothing was created"),
-        (f"{JOB}---\n{TORCH.replace('torch}', 'sweep}')}", "2 jobs are named sweep in namespace default"),
         ("{apiVersion: v1, kind: List, items: []}", "items: found none, expected at least one job"),
         ("---\n---\n", "is empty; expected a job or a pod manifest"),
         ("{kind: Job, metadata: {name: a}}", "found no apiVersion"),
@@ -338,7 +350,6 @@ def stored_or_none(kube):
     ],
     ids=[
         "same",
-        "same name",
         "empty list",
         "empty",
         "no version",

@@ -15,7 +15,9 @@ from hived_config.words import counted
 from hived_extender.api.inspection import as_minute, duration, seconds_since
 from hived_extender.api.queues import QueuedJob
 from hived_extender.api.waiting import (
+    LOST,
     NEVER_RAN,
+    NOT_AGAIN,
     NOT_BY_EXIT,
     UNSEEN,
     UNTRIED_CAUSES,
@@ -347,6 +349,8 @@ def _ended(job: Job, ended: Ended, now: datetime) -> Iterator[str]:
         yield from paragraph(f"lost its cells {counted(ended.eviction_count, 'time')}, lately:")
     for one in ended.evictions:
         yield from paragraph(_preempted(one, now))
+    if ended.is_bare and job.state in LOST:
+        yield from paragraph(NOT_AGAIN)
 
 
 def ended_columns(now: datetime) -> _Columns:

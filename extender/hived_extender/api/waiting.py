@@ -194,6 +194,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpus, gpu_hours : leaf cells, the most at one time; leaf cells times hours, summed over its pods and runs
     evictions : the last times that it lost its cells before its end, oldest first; `eviction_count` counts all
     more_nodes : it ran on more nodes than are listed
+    is_bare : it is a pod that nobody makes anew
     attempts : how often a job that `hived submit` has made was started, if it was started again after a failure; else 0
     """
 
@@ -210,6 +211,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     evictions: list[Preempted] = []
     eviction_count: int = 0
     more_nodes: bool = False
+    is_bare: bool = False
     attempts: int = 0
 
 
@@ -486,10 +488,15 @@ EVICTIONS: dict[str, str] = {
 
 NOT_BY_JOBS = ("node-lost", "drained", "tainted", "kubelet")
 
-NOT_BY_EXIT = ("Completed", "Preempted", "Evicted")
+LOST = ("Preempted", "Evicted")
+"""States of jobs that did not end by themselves."""
+
+NOT_BY_EXIT = ("Completed", *LOST)
 """States of which an exit code says nothing."""
 
 NEVER_RAN = "it never ran"
+
+NOT_AGAIN = "no controller makes this pod anew: create it again"
 
 UNSEEN = "it ended while no replica of hived led"
 

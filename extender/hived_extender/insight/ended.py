@@ -286,6 +286,7 @@ class Row(msgspec.Struct):
             evictions=[one.told() for one in self.evictions],
             eviction_count=self.eviction_count,
             more_nodes=self.more_nodes,
+            is_bare=self.owner is None and not self.made_from and self.name in self.pods,
             attempts=self.retries + 1 if self.retries else 0,
         )
         lost = [one for one in self.evictions if one.why in PREEMPTED and one.at_s >= now_s - NEWS_S]

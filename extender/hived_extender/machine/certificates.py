@@ -22,8 +22,10 @@ from hived.why.relaxing import Emptied
 from hived_config.words import counted, listed_with
 from hived_extender.api.names import short_name
 from hived_extender.api.waiting import (
+    LOST,
     MASKED,
     NEVER_RAN,
+    NOT_AGAIN,
     NOT_BY_EXIT,
     RECLAIMING,
     UNSEEN,
@@ -103,6 +105,8 @@ def ended_sentence(state: str, ended: Ended, today: str, namespace: str = "") ->
     more = ended.eviction_count - len(shown)
     if more > 0:
         parts.append("once before" if more == 1 else f"{more} times before")
+    if ended.is_bare and state in LOST:
+        parts.append(NOT_AGAIN)
     return "; ".join(part for part in parts if part)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hived_cli.helpers.tables import cut
 from hived_cli.helpers.waits import brief_when, draw_why
-from hived_extender.api.waiting import NOT_READY_NEXT, BadNode, Job, NodeView, When, Why
+from hived_extender.api.waiting import NOT_READY_NEXT, BadNode, Ended, EndState, Job, NodeView, When, Why
 from tests.cli.terminal import Running
 from tests.cli.waiting_service import REASON, SENTENCE, WaitingService
 
@@ -98,3 +98,9 @@ def test_a_reason_stands_beside_its_job_where_there_is_room(service: WaitingServ
 )
 def test_a_line_is_cut_with_its_styles_closed(line: str, width: int, expected: str) -> None:
     assert cut(line, width) == expected
+
+
+@pytest.mark.parametrize(("state", "is_told"), [("Preempted", True), ("Evicted", True), ("Failed", False)])
+def test_a_pod_that_was_lost_and_that_nobody_makes_anew_says_so(state: EndState, is_told: bool) -> None:
+    job = Job(name="ns/p", state=state, pods=["ns/p"], ended=Ended(at=OVER, started=OVER, is_bare=True))
+    assert ("\n  no controller makes this pod anew: create it again" in draw_why(Why(job=job), NOW)) is is_told

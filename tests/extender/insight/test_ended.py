@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
-from hived_extender.api.waiting import Ended, EndState, Job
+from hived_extender.api.waiting import NOT_AGAIN, Ended, EndState, Job
 from hived_extender.insight import ended as ledger
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.ended import DAY_S, KEPT_S, NEWS_S, EndedJobs, Eviction
@@ -154,7 +154,7 @@ def test_a_pod_that_others_end_is_evicted_and_says_why(watched: Watched, status:
     job, ended = watched.found("ns/p")
     assert (job.state, [one.why for one in ended.evictions]) == ("Evicted", [why])
     assert job.sentence.startswith("evicted at ")
-    assert job.sentence.endswith(words)
+    assert job.sentence.endswith(f"{words}; {NOT_AGAIN}")
 
 
 def test_a_job_that_runs_again_says_that_its_node_was_drained(watched: Watched) -> None:
@@ -327,7 +327,7 @@ def test_a_preempted_job_says_for_whom_and_why(watched: Watched) -> None:
     assert (found.preempted.by, found.preempted.priority, found.preempted.why) == ("ns/by", 7, "reclaim")
     assert [one.by for one in found.ended.evictions] == ["ns/by"]
     assert found.sentence.startswith("preempted at ")
-    assert found.sentence.endswith(" for by (priority 7): lent cells were reclaimed")
+    assert found.sentence.endswith(f" for by (priority 7): lent cells were reclaimed; {NOT_AGAIN}")
 
 
 def test_one_that_comes_back_waits_with_the_news_and_sums_its_runs(watched: Watched) -> None:
@@ -370,6 +370,7 @@ def test_pods_that_leave_together_were_preempted_once(watched: Watched) -> None:
     (job,) = watched_jobs(watched)
     assert job.ended is not None
     assert (job.state, job.ended.eviction_count, job.ended.gpus) == ("Preempted", 1, 8)
+    assert "anew" not in job.sentence
 
 
 def by_queue(at_s: float) -> Eviction:
