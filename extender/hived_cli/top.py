@@ -1,5 +1,6 @@
 """`hived top`: the virtual clusters, the jobs that wait, and the bad nodes, live."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -16,7 +17,7 @@ from hived_cli.helpers.watching import follow, interval_option, is_live
 from hived_config.reader import printable
 from hived_config.words import counted
 from hived_extender.api.inspection import Inspector
-from hived_extender.api.waiting import WAITING_STATES, FreeCells, Job, NodeView, leaf_rows, with_records
+from hived_extender.api.waiting import WAITING_STATES, FreeCells, Job, JobState, NodeView, leaf_rows, with_records
 from hived_extender.kube.client import KubeClient
 
 QUEUED = "50"
@@ -84,12 +85,14 @@ def _frame(inspector: Inspector, connect: Callable[..., KubeClient | None], vc: 
     )
 
 
+_COUNTED: Sequence[JobState] = (*WAITING_STATES, "Starting", "Running", "Leaving")
+
+
 def _drawn(frame: Frame, server: str) -> str:
     now = datetime.fromisoformat(frame.at)
     waiting = [job for job in frame.jobs if job.state in WAITING_STATES]
-    counts = [f"{len(waiting)} waiting"]
-    counts += [f"{count} {name.lower()}" for name in ("Starting", "Running", "Leaving")
-               if (count := sum(job.state == name for job in frame.jobs))]  # fmt: skip
+    by_state = Counter(job.state for job in frame.jobs)
+    counts = [f"{by_state[name]} {name.lower()}" for name in _COUNTED if by_state[name] or name == "Waiting"]
     bad = counted(len(frame.bad_nodes), "bad node")
     lines = [f"{click.style('hived', bold=True)} {server}   jobs: {', '.join(counts)}   {bad}", ""]
     lines += [_clusters(frame.free_cells), ""]

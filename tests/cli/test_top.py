@@ -71,6 +71,14 @@ def test_many_bad_nodes_leave_room_for_the_jobs(service: WaitingService) -> None
     assert "and 12 more: hived get nodes --bad" in text
 
 
+def test_held_jobs_are_counted_apart_from_those_that_wait(service: WaitingService) -> None:
+    held = [replace(service.jobs[0], name=f"podgroup/lab/held-{number}", state="Held") for number in range(2)]
+    service.jobs = [*service.jobs[:1], *held, *service.jobs[1:]]
+    assert "jobs: 1 waiting, 2 held, 2 running" in top(service).output
+    service.jobs = held
+    assert "jobs: 0 waiting, 2 held   " in top(service).output
+
+
 def test_a_frame_may_be_json(service: WaitingService) -> None:
     frame = json.loads(top(service, "-o", "json").output)
     assert frame["jobs"][0]["name"] == "podgroup/lab/gang"
