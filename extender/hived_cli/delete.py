@@ -10,7 +10,7 @@ import click
 from hived.values.errors import UserError
 from hived_cli.get import me_option, user_option
 from hived_cli.helpers.answers import as_json, ask, output_option, yes_option
-from hived_cli.helpers.connecting import asks_api_server, asks_service, held_records
+from hived_cli.helpers.connecting import asks_api_server, asks_service, unwatched_jobs
 from hived_cli.helpers.listing import selector_option
 from hived_cli.helpers.names import (
     complete_jobs,
@@ -18,6 +18,7 @@ from hived_cli.helpers.names import (
     find_ended,
     find_held,
     find_jobs,
+    find_unwatched,
     namespace_option,
     one_of,
     submitted_as,
@@ -138,7 +139,7 @@ def _chosen(
     given = {"user": user, "me": login, "selector": selector, "namespace": namespace, "queued": QUEUED}
     found = inspector.jobs({key: (value,) for key, value in given.items() if value})
     if not selector:
-        held = held_records(lambda **_: kube, namespace)
+        held = unwatched_jobs(lambda **_: kube, namespace)
         found = with_records(found, [job for job in held if job.user in {user, login} - {""}])
     return [job.name for job in found if not has_ended(job) and job.name != MASKED]
 
@@ -167,11 +168,13 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
         except NoAnswerError:
             raise
         except UserError as error:
-            if error.code == HTTPStatus.NOT_FOUND and (held := find_held(kube, name, namespace)) is not None:
-                return *_recorded(of_record(kube, held)), held.namespace
-            where = namespace or DEFAULT_NAMESPACE
-            if error.code == HTTPStatus.NOT_FOUND and (made := find_maker(kube, where, name)) is not None:
-                return *_made(kube, made), made[0].split("/")[1]
+            if error.code == HTTPStatus.NOT_FOUND:
+                if (held := find_held(kube, name, namespace)) is not None:
+                    return *_recorded(of_record(kube, held)), held.namespace
+                cron = find_unwatched(kube, name, namespace)
+                full = name if cron is None else cron.name
+                if (made := find_maker(kube, namespace or DEFAULT_NAMESPACE, full)) is not None:
+                    return *_made(kube, made), made[0].split("/")[1]
             latest = {job.name: job for job in reversed(find_ended(inspector, name, namespace))}
             over = [(job, found) for job in latest.values() if (found := of_ended(kube, job)) is not None]
             if not over:

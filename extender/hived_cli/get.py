@@ -13,7 +13,7 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import as_json
-from hived_cli.helpers.connecting import asks_api_server, held_records
+from hived_cli.helpers.connecting import asks_api_server, unwatched_jobs
 from hived_cli.helpers.lazy import CommandGroup
 from hived_cli.helpers.listing import form, lists, ordered_json, selector_option
 from hived_cli.helpers.names import (
@@ -519,7 +519,7 @@ def jobs(
     def fetch() -> tuple[bytes, list[Job]]:
         told = inspector.fetch(path)
         found = inspector.decode(path, Jobs, told).items
-        held = held_records(connect, wanted["namespace"])
+        held = unwatched_jobs(connect, wanted["namespace"])
         if is_ended:
             found = _without_held(found, held)
             told = msgspec.json.encode(Jobs(items=found)) if held else told
@@ -550,7 +550,7 @@ def jobs(
 
 def _without_held(jobs: Sequence[Job], held: Sequence[Job]) -> list[Job]:
     """The jobs that have ended, without the latest row of each that is held in its record: its pods were deleted."""
-    names = [(job.name.rpartition("/")[2], job.namespace) for job in held]
+    names = [(job.name.rpartition("/")[2], job.namespace) for job in held if not job.api_version]
     going = [next(iter(matching(jobs, *name)), None) for name in names]
     return [job for job in jobs if job.state != "Deleted" or all(job is not one for one in going)]
 

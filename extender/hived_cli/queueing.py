@@ -21,6 +21,7 @@ from hived_cli.helpers.names import (
     find_held,
     find_jobs,
     find_queued,
+    find_unwatched,
     namespace_option,
     one_of,
     submitted_as,
@@ -246,7 +247,8 @@ def _plan_alone(
             if not is_hold:
                 return planned(full, lambda: resume_record(kube, record, is_now=is_now), ())
             return planned(full, lambda: suspend_record(kube, record), pods_of(kube, record))
-        made = find_maker(kube, namespace or DEFAULT_NAMESPACE, name)
+        cron = find_unwatched(kube, name, namespace)
+        made = find_maker(kube, namespace or DEFAULT_NAMESPACE, name if cron is None else cron.name)
         if made is not None and made[0].startswith("CronJob/"):
             return planned(made[0], lambda: suspend_cron(kube, made[1], is_on=is_hold), ())
         job = one_of(find_jobs(inspector, name, namespace), name)

@@ -16,7 +16,7 @@ import click
 from click.core import ParameterSource
 
 from hived_cli.helpers.answers import FiniteRange
-from hived_cli.helpers.connecting import held_records
+from hived_cli.helpers.connecting import unwatched_jobs
 from hived_cli.helpers.progress import stop_signal
 from hived_cli.helpers.refusals import refused_in_vain
 from hived_config.loader import load
@@ -351,7 +351,7 @@ def command(**given: Any) -> None:
                 webhook=options.webhook_server(),
                 syncing=syncing,
                 binding_secret=options.secret(),
-                held_records=lambda kube: held_records(lambda **_: kube),
+                unwatched_jobs=lambda kube: unwatched_jobs(lambda **_: kube),
                 stop=stop,
             ) as extender,
         ):

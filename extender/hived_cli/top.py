@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from hived_cli.helpers.answers import as_json, output_option
-from hived_cli.helpers.connecting import asks_api_server, asks_service, held_records
+from hived_cli.helpers.connecting import asks_api_server, asks_service, unwatched_jobs
 from hived_cli.helpers.names import complete_vcs, of_vc
 from hived_cli.helpers.tables import table
 from hived_cli.helpers.waits import age, job_table
@@ -76,7 +76,7 @@ def command(
 
 
 def _frame(inspector: Inspector, connect: Callable[..., KubeClient | None], vc: str) -> Frame:
-    held = [job for job in held_records(connect) if vc in ("", job.vc)]
+    held = [job for job in unwatched_jobs(connect) if vc in ("", job.vc)]
     return Frame(
         datetime.now(UTC).isoformat(timespec="seconds"),
         of_vc(inspector.free_cells(), vc),

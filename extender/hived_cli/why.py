@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import NEVER, RUNS, WAITS, as_json, output_option
-from hived_cli.helpers.connecting import asks_api_server, held_records
+from hived_cli.helpers.connecting import asks_api_server, unwatched_jobs
 from hived_cli.helpers.names import complete_jobs, find_waiting, find_why, namespace_option
 from hived_cli.helpers.waits import draw_trial, draw_why, has_ended, queued
 from hived_cli.helpers.watching import Answer, Show, watches
@@ -113,8 +113,8 @@ def command(
 
 
 def _held(connect: Callable[..., KubeClient | None], name: str, namespace: str) -> Why | None:
-    """Return the job of this name that is suspended in its record; None if there is none."""
-    found = matching(held_records(connect, namespace), name, namespace)
+    """Return the job of this name that the service does not watch; None if there is none."""
+    found = matching(unwatched_jobs(connect, namespace), name, namespace)
     return Why(job=found[0], when=found[0].when) if found else None
 
 

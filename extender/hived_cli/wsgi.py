@@ -20,7 +20,7 @@ import click
 from flask import Flask
 
 from hived.values.errors import UserError
-from hived_cli.helpers.connecting import held_records
+from hived_cli.helpers.connecting import unwatched_jobs
 from hived_cli.serve import ServeOptions, command, introduce, syncing_of
 from hived_config.loader import load
 from hived_extender.groundwork import LOOPBACK
@@ -106,7 +106,7 @@ def _prepared(options: ServeOptions) -> Iterator[Extender]:
             lease=options.lease(),
             syncing=syncing,
             binding_secret=options.secret(),
-            held_records=lambda kube: held_records(lambda **_: kube),
+            unwatched_jobs=lambda kube: unwatched_jobs(lambda **_: kube),
             is_served_elsewhere=True,
         ) as extender:
             yield extender

@@ -77,8 +77,9 @@ class Options(TypedDict, total=False):
     without either, every pod that says so counts as bound by hived. Where kernels are not linked, they are compiled
     beside the service unless `compiles_kernels` is False. `stop` ends a start that waits for the API server.
     `is_served_elsewhere`: a WSGI server listens, at `listen` if that is given, and not the extender. `as_anyone`
-    connects without credentials to an API server that lets everybody do everything. `held_records` lists the jobs that
-    are suspended in their records of `hived submit`, as far as the viewer of a page may read these.
+    connects without credentials to an API server that lets everybody do everything. `unwatched_jobs` lists the jobs
+    that the service does not watch, such as those that are suspended in their records, as far as the viewer of a page
+    may read these.
     """
 
     listen: str
@@ -96,7 +97,7 @@ class Options(TypedDict, total=False):
     stop: threading.Event
     is_served_elsewhere: bool
     as_anyone: Callable[[], KubeClient]
-    held_records: Callable[[KubeClient], list[Job]]
+    unwatched_jobs: Callable[[KubeClient], list[Job]]
 
 
 class StoppedError(HivedError):

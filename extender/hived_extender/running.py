@@ -186,7 +186,7 @@ class Extender:
         return LateApp(
             self.service, gate, config_pushes, self.defrag, self.history, self.insight, self._queue_answers,
             lambda token: kube.as_bearer(token, VIEWER_S), self._make_overview(security),
-            as_anyone=self._options.get("as_anyone"), held_records=self._options.get("held_records"),
+            as_anyone=self._options.get("as_anyone"), unwatched_jobs=self._options.get("unwatched_jobs"),
         )  # fmt: skip
 
     def _make_overview(self, security: Security) -> Overview:

@@ -28,7 +28,7 @@ from hived_jobs.submission import (
 )
 
 _GPU_RESOURCE = re.compile(r".+\..+/gpu")
-_NO_SCHEDULER = ("", "default-scheduler")
+NO_SCHEDULER = ("", "default-scheduler")
 
 
 def plan_pod(document: Document, submission: Submission) -> PlannedJob:
@@ -60,7 +60,7 @@ def plan_pod(document: Document, submission: Submission) -> PlannedJob:
     except UserError as error:
         raise annotations.refuse(SCHEDULING_SPEC, error.message) from error
     virtual_cluster, priority = request.spec.virtual_cluster, request.spec.priority
-    if submission.scheduler_name or scheduler in _NO_SCHEDULER:
+    if submission.scheduler_name or scheduler in NO_SCHEDULER:
         scheduler = submission.scheduler_for(virtual_cluster)
 
     manifest = document.value()

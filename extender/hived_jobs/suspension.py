@@ -24,6 +24,7 @@ from hived_extender.kube.clocks import wall_s
 from hived_jobs.creation import delete_pods, resume_job
 from hived_jobs.policies import Phase
 from hived_jobs.records import KIND, JobPod, JobState, Record, as_seen, belongs, find_record, parse_record
+from hived_jobs.schedules import cron_jobs
 from hived_jobs.submission import JOB
 
 SCALED = ("Deployment", "ReplicaSet", "StatefulSet", "LeaderWorkerSet")
@@ -121,6 +122,21 @@ def _told_of_runs(kube: KubeClient, cron: Mapping[str, str]) -> str:
 
 def _is_made_by(document: Mapping[str, Any], owner: Mapping[str, str]) -> bool:
     return any(each.get("uid") == owner["uid"] for each in document["metadata"].get("ownerReferences") or ())
+
+
+def unwatched_jobs(kube: KubeClient, namespace: str = "") -> list[Job]:
+    """The jobs that the service does not watch: those that are suspended in their records, and CronJobs between runs.
+
+    They are of a namespace, or of all for "", as far as the caller may read them.
+    """
+    found = list[Job]()
+    for read in (held_records, cron_jobs):
+        try:
+            found += read(kube, namespace)
+        except KubeError as error:
+            if not error.status:  # it does not answer
+                break
+    return found
 
 
 def held_records(kube: KubeClient, namespace: str = "") -> list[Job]:

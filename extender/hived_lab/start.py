@@ -26,7 +26,7 @@ from hived_extender.reconfiguration.versions import Stored
 from hived_extender.running import Extender, start_extender
 from hived_jobs.configuration import CONFIG_MAP_NAME, CONFIG_MAP_NAMESPACE
 from hived_jobs.controller import JobController
-from hived_jobs.suspension import held_records
+from hived_jobs.suspension import unwatched_jobs
 from hived_lab.embedded.cluster import EmbeddedCluster
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def start_embedded(
             prover=Prover([os.urandom(KEY_BYTES)]),
             is_served_elsewhere=is_served_elsewhere,
             as_anyone=cluster.connect,
-            held_records=held_records,
+            unwatched_jobs=unwatched_jobs,
         ) as extender:
             extender.start()
             running = Embedded(cluster, extender)

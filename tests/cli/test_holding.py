@@ -1,6 +1,7 @@
 """Jobs that no queue has are held, released, deleted and planned for by any of their names, on an embedded cluster."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -310,6 +311,25 @@ def test_who_holds_a_cron_job_is_told_of_its_runs_that_go_on_or_wait(cluster: Cl
     expect_soon(lambda: "Held" in cluster.row("hourly-2"))
     told = "it starts no more runs; 1 run goes on; 1 run still waits, to be held by name: hourly-2"
     assert cluster.run("hold", "CronJob/default/hourly").output == f"CronJob/default/hourly: held: {told}\n"
+
+
+def test_a_cron_job_between_its_runs_is_a_job_that_says_when_it_runs_next(cluster: Cluster) -> None:
+    container = {"name": "m", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": {"template": template}}}
+    cluster.kube.create("/apis/batch/v1/namespaces/far/cronjobs", {"metadata": {"name": "yearly"}, "spec": spec})
+    listed = cluster.run("get", "jobs", "yearly", "-o", "wide").output
+    assert "CronJob/far/yearly" in listed
+    assert "Held" in listed
+    assert re.search(r"not before 20\d\d-01-01 00:00", listed)
+    told = "by its schedule '0 0 1 1 *'; it has not run yet"
+    assert told in cluster.run("why", "yearly").output
+    assert told.replace("'", "&#39;") in page(cluster, "jobs/CronJob/far/yearly")
+    assert cluster.run("hold", "yearly").output == "CronJob/far/yearly: held: it starts no more runs\n"
+    assert "it is suspended: hived release yearly -n far lets it run again" in cluster.run("why", "yearly").output
+    assert cluster.run("release", "yearly").output == "CronJob/far/yearly: released\n"
+    assert cluster.run("delete", "yearly", "-n", "far", "--yes").exit_code == 0
+    assert "yearly" not in cluster.run("get", "jobs").output
 
 
 def test_what_cannot_be_held_says_why(cluster: Cluster) -> None:

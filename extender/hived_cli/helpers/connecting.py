@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Callable
-from contextlib import suppress
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from hived_extender.api.waiting import Job
 from hived_extender.kube.client import KubeClient, KubeError
 
 RECORDS_S = 2.0
-"""So long a list waits for the records of held jobs."""
+"""So long a list waits for the jobs that the service does not watch."""
 
 _OPTIONS = (
     click.option(
@@ -48,18 +47,16 @@ def asks_api_server(function: Callable[..., None]) -> Callable[..., None]:
     return with_options(ask, _OPTIONS)
 
 
-def held_records(connect: Callable[..., KubeClient | None], namespace: str = "") -> list[Job]:
-    """Return the jobs that are suspended in their records, which the service does not read.
+def unwatched_jobs(connect: Callable[..., KubeClient | None], namespace: str = "") -> list[Job]:
+    """Return the jobs that the service does not watch: suspended in their records, and CronJobs between their runs.
 
     Empty if there is no API server, it does not answer in time, or the caller may not read these.
     """
     if (kube := connect(may_fail=True)) is None:
         return []
-    from hived_jobs.suspension import held_records as found_in  # noqa: PLC0415  # most commands need it not
+    from hived_jobs.suspension import unwatched_jobs as found_in  # noqa: PLC0415  # most commands need it not
 
-    with suppress(KubeError):
-        return found_in(kube.with_timeout(RECORDS_S), namespace)
-    return []
+    return found_in(kube.with_timeout(RECORDS_S), namespace)
 
 
 def _connect(api_server: str, kubeconfig: str, may_fail: bool) -> KubeClient | None:

@@ -13,7 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from hived.values.errors import HivedError, UserError
-from hived_cli.helpers.connecting import held_records
+from hived_cli.helpers.connecting import unwatched_jobs
 from hived_cli.helpers.waits import has_ended, listed
 from hived_config.reader import printable
 from hived_extender.api.inspection import DEFAULT_SERVER, Credentials, Inspector, NoAnswerError, OlderError
@@ -60,6 +60,15 @@ def submitted_as(name: str, namespace: str) -> tuple[str, str]:
     return (where, short) if slash else (namespace or DEFAULT_NAMESPACE, bare)
 
 
+def find_unwatched(kube: KubeClient, name: str, namespace: str) -> Job | None:
+    """A job that the service does not watch, in whatever namespace if none is said; None if there is none.
+
+    Raises UserError if several have the name.
+    """
+    found = matching(unwatched_jobs(lambda **_: kube, namespace), name, namespace)
+    return one_of(found, name) if found else None
+
+
 def find_held(kube: KubeClient, name: str, namespace: str) -> "Record | None":
     """The record of a submitted job that is suspended, in whatever namespace if none is said; None if there is none.
 
@@ -67,8 +76,8 @@ def find_held(kube: KubeClient, name: str, namespace: str) -> "Record | None":
     """
     from hived_jobs.records import find_named  # noqa: PLC0415  # completion needs it not
 
-    held = matching(held_records(lambda **_: kube, namespace), name, namespace)
-    return find_named(kube, *submitted_as(one_of(held, name).name.partition("/")[2], "")) if held else None
+    job = find_unwatched(kube, name, namespace)
+    return None if job is None or job.api_version else find_named(kube, *submitted_as(job.name.partition("/")[2], ""))
 
 
 def find_queued(inspector: Inspector, name: str, namespace: str) -> QueuedJob | None:

@@ -318,7 +318,7 @@ WAITING_STATES: tuple[JobState, ...] = ("Waiting", "Preempting", "Held", "Refuse
 
 
 def with_records(jobs: Sequence[Job], held: Sequence[Job]) -> list[Job]:
-    """The jobs of a list, with those that are held in their records of `hived submit` behind the others that wait."""
+    """The jobs of a list, with those that the service does not watch behind the others that wait."""
     first = sum(job.state in WAITING_STATES for job in jobs)
     return [*jobs[:first], *held, *jobs[first:]]
 

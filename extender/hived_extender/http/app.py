@@ -64,7 +64,7 @@ def create_app(
     overview: Overview | None = None,
     *,
     as_anyone: Callable[[], KubeClient] | None = None,
-    held_records: Callable[[KubeClient], list[Job]] | None = None,
+    unwatched_jobs: Callable[[KubeClient], list[Job]] | None = None,
 ) -> Flask:
     """An application that serves `service` to callers whom `gate` lets in; without one, to all callers. Cheap.
 
@@ -72,7 +72,7 @@ def create_app(
     of the service; without these, their paths do not exist. `history` has the past; without it there is none to be
     shown. `insight` answers about jobs, a new one by default. Pages act for their viewers by `as_bearer`, with the
     viewers' own tokens, or by `as_anyone`, where the API server lets everybody do everything; so they read
-    `held_records`.
+    `unwatched_jobs`.
     """
     app = Flask(__name__, static_folder=None)
     app.extensions[GATE] = gate or Gate()
@@ -85,7 +85,7 @@ def create_app(
     masking = Masking(gate_of(app))
     insight = insight or Answering(service)
     parts = service, config_pushes, defrag, history, insight, masking, queues, as_bearer, overview
-    backend = Backend(*parts, as_anyone, held_records)
+    backend = Backend(*parts, as_anyone, unwatched_jobs)
     site = pages(backend, gate_of(app))
     app.register_blueprint(site.blueprint)
     missing = _missing(config_pushes, defrag, queues, overview)

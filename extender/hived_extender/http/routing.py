@@ -44,7 +44,7 @@ class Backend(msgspec.Struct, frozen=True):
     """A service, the pushes of its configurations, its plans for moves, and its answers about jobs; without one of
     these, its paths do not exist. `past` is its history, None where it keeps none. `masking` hides names of other
     tenants' jobs. `as_bearer` gives the API server as the bearer of a token sees it, `as_anyone` one that lets
-    everybody do everything. `held_records` lists the jobs that are suspended in records which a viewer may read.
+    everybody do everything. `unwatched_jobs` lists the jobs that the service does not watch and a viewer may read.
     """
 
     service: Service
@@ -57,7 +57,7 @@ class Backend(msgspec.Struct, frozen=True):
     as_bearer: Callable[[str], KubeClient] | None = None
     state: Overview | None = None
     as_anyone: Callable[[], KubeClient] | None = None
-    held_records: Callable[[KubeClient], list[Job]] | None = None
+    unwatched_jobs: Callable[[KubeClient], list[Job]] | None = None
 
     @property
     def overview(self) -> Overview:

@@ -140,7 +140,7 @@ class JobsPages:
             past = self._answering.ended(at_s - read_duration(filters.ended))
             seen = [mask.listed(job, None, at_s) for job in past]
         else:
-            seen = with_records(rows_of(self._site.backend, mask, _all_of(filters.vc)), self._site.held_records())
+            seen = with_records(rows_of(self._site.backend, mask, _all_of(filters.vc)), self._site.unwatched_jobs())
         found = [job for job in seen if filters.takes(job)]
         page = min(page_number(), max(1, -(-len(found) // ROWS)))
         return self._site.page(
@@ -276,7 +276,7 @@ class JobsPages:
 
         Several jobs of a name are a list. One that is in no list is `known` as this. Raises UserError (404).
         """
-        held = self._site.held_records()
+        held = self._site.unwatched_jobs()
         if record := next((job for job in held if job.name == name), None):
             return self._page(Why(job=record), None, Tried(""), may_try=False)
         at_s = self._answering.view().snapshot.at

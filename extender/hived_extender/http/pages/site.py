@@ -216,9 +216,9 @@ class Site:
             except KubeError as error:
                 raise UserError(f"the API server refuses this: {error}", error.status or 502) from error
 
-    def held_records(self) -> list[Job]:
-        """The jobs that are suspended in their records, as far as the caller may read these."""
-        found = self.backend.held_records
+    def unwatched_jobs(self) -> list[Job]:
+        """The jobs that the service does not watch, as far as the caller may read these."""
+        found = self.backend.unwatched_jobs
         if found is not None and self.can_act:
             with suppress(UserError), self.viewer() as kube:
                 return found(kube)
