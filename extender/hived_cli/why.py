@@ -6,10 +6,11 @@ from http import HTTPStatus
 from typing import NoReturn
 
 import click
+import msgspec
 from msgspec.structs import replace
 
 from hived.values.errors import UserError
-from hived_cli.helpers.answers import NEVER, RUNS, WAITS, as_json, output_option
+from hived_cli.helpers.answers import NEVER, RUNS, WAITS, form_option, printed
 from hived_cli.helpers.connecting import asks_api_server, unwatched_jobs
 from hived_cli.helpers.names import complete_jobs, find_waiting, find_why, namespace_option
 from hived_cli.helpers.waits import draw_trial, draw_why, has_ended, queued
@@ -33,7 +34,7 @@ WITHOUT_PODS = ("Waiting", "Held", "Refused")
     help="Try a change: priority=N, opportunistic, pods=16x1, leafType=TYPE, vc=NAME, ends=JOB, heal=NODE, move=JOB, "
     "cells=VC:+2xTYPE or combine=VC. Several are tried together.",
 )  # fmt: skip
-@output_option
+@form_option("text")
 @click.option("--json", "is_json", is_flag=True, help="The same as -o json.")
 @asks_api_server
 @watches
@@ -89,7 +90,7 @@ def command(
         if held is None:
             raise
     if held is not None:
-        click.echo(as_json(held) if is_json else draw_why(held, datetime.now(UTC)))
+        click.echo(printed(held) if is_json else draw_why(held, datetime.now(UTC)))
         return
     if changes and has_ended(found.job):
         raise UserError(f"{printable(found.job.name)} has ended ({found.job.state}): no change is tried", 404)
@@ -107,7 +108,9 @@ def command(
             click.echo(f"{why.job.name} has ended: {why.job.state}{said}", err=True)
             return None
         job = inspector.queued_job(why.job.name)
-        return as_json(why) if is_json else draw_why(why, datetime.now(UTC), queued(job) if job is not None else "")
+        if is_json:
+            return msgspec.json.encode(why)
+        return draw_why(why, datetime.now(UTC), queued(job) if job is not None else "")
 
     show(answer)
 
@@ -132,7 +135,7 @@ def _find(inspector: Inspector, name: str, namespace: str, queued_job: QueuedJob
 def _try(inspector: Inspector, job: Job, changes: Sequence[str], *, is_json: bool) -> NoReturn:
     """Say what comes of changes, and end with the exit code for it."""
     result = inspector.why_if(job.name, changes)
-    click.echo(as_json(result) if is_json else draw_trial(job, changes, result))
+    click.echo(printed(result) if is_json else draw_trial(job, changes, result))
     never = result.certificate is not None and result.certificate.never
     raise SystemExit(RUNS if result.starts else NEVER if never else WAITS)
 
@@ -146,4 +149,4 @@ def _told(inspector: Inspector, name: str, *, is_json: bool) -> Answer | None:
     why = inspector.why(name)
     if why is None:
         return None
-    return as_json(why) if is_json else draw_why(why, datetime.now(UTC), queued(job))
+    return msgspec.json.encode(why) if is_json else draw_why(why, datetime.now(UTC), queued(job))

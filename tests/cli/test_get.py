@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import unquote
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
@@ -282,6 +283,7 @@ def test_a_cell_that_there_is_not_is_a_mistake(server):
 )
 def test_json_is_what_the_service_serves(arguments, answer, server):
     assert json.loads("\n".join(lines("get", *arguments, "-o", "json", "--server", server))) == answer
+    assert yaml.safe_load("\n".join(lines("get", *arguments, "-o", "yaml", "--server", server))) == answer
 
 
 def test_the_address_may_come_from_the_environment(server, monkeypatch):

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
@@ -119,6 +120,7 @@ def test_a_preempted_job_is_told_with_when_and_for_whom(service: WaitingService)
 def test_json_is_what_the_service_answers(service: WaitingService, form: list[str]) -> None:
     told = json.loads(why(service, "podgroup/lab/gang", *form).output)
     assert (told["certificate"]["sentence"], told["when"]["kind"]) == (SENTENCE, "bounded")
+    assert yaml.safe_load(why(service, "podgroup/lab/gang", "-o", "yaml").output) == told
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def test_calls_of_hived_are_found_in_shell(text: str, calls: list[list[str]]) ->
         "config push --none",
         "nothing",
         "config nothing",
-        "get cluster -o yaml",
+        "get cluster -o xml",
         "serve --log-format xml",
         "demo two words",
     ],

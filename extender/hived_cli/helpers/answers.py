@@ -80,6 +80,26 @@ format_option = click.option(
     help="Form of the answer.",
 )  # fmt: skip
 
+_IS_YAML = "hived_cli.is_yaml"
+
+
+def form_option(*forms: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The option `-o` with these forms, JSON and YAML. YAML is JSON for the command, and is printed by `printed`."""
+
+    def read(context: click.Context, _parameter: click.Parameter, output: str) -> str:
+        context.meta[_IS_YAML] = output == "yaml"
+        return "json" if output == "yaml" else output
+
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice([*forms, "json", "yaml"]),
+        default=forms[0],
+        callback=read,
+        help="Form of the answer.",
+    )
+
+
 output_option = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Form of the answer."
 )
@@ -99,6 +119,16 @@ def with_options(function: Callable[..., None], options: Sequence[Callable[..., 
 def as_json(answer: object) -> bytes:
     """A value, or bytes that are JSON already, as JSON that people can read."""
     return msgspec.json.format(answer if isinstance(answer, bytes) else msgspec.json.encode(answer))
+
+
+def printed(answer: object, *, is_line: bool = False) -> str:
+    """The same in the form that was asked for, JSON or a document of YAML; JSON in one line if it `is_line`."""
+    told = answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
+    if not click.get_current_context().meta.get(_IS_YAML):
+        return msgspec.json.format(told, indent=-1 if is_line else 2).decode()
+    from hived_cli.helpers.documents import as_yaml  # noqa: PLC0415  # loads yaml, which most answers do without
+
+    return as_yaml([msgspec.json.decode(told)])
 
 
 def difference(old: str, new: str, old_name: str, new_name: str, context: int = 3) -> Iterator[str]:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import click
 
+from hived_cli.helpers.answers import form_option
+
 GAP = "   "
 
 
@@ -34,9 +36,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 _STYLE = re.compile(r"(\x1b\[[0-9;]*m)")
 _MORE = "..."
 
-output_option = click.option(
-    "-o", "--output", type=click.Choice(["table", "wide", "json"]), default="table", help="Form of the answer."
-)
+output_option = form_option("table", "wide")
 
 
 def with_note(rows: str, note: str) -> str:

@@ -12,10 +12,9 @@ from types import FrameType
 from typing import Any, NoReturn, Protocol
 
 import click
-import msgspec
 
 from hived.values.errors import UserError
-from hived_cli.helpers.answers import FiniteRange, as_json, with_options
+from hived_cli.helpers.answers import FiniteRange, printed, with_options
 from hived_cli.helpers.connecting import asks_service
 from hived_extender.api.inspection import Inspector
 
@@ -96,7 +95,7 @@ def watches(function: Callable[..., None]) -> Callable[..., None]:
             if is_watched:
                 follow(inspector, answer, interval_s)
             elif (found := answer()) is not None:
-                click.echo(as_json(found) if isinstance(found, bytes) else found)
+                click.echo(printed(found) if isinstance(found, bytes) else found)
 
         function(inspector=inspector, show=show, **options)
 
@@ -172,4 +171,4 @@ def _screen() -> AbstractContextManager[Pages]:
 
 
 def _text(answer: Answer) -> str:
-    return answer if isinstance(answer, str) else msgspec.json.format(answer, indent=-1).decode()
+    return answer if isinstance(answer, str) else printed(answer, is_line=True)
