@@ -194,7 +194,7 @@ def test_a_set_whose_pods_queue_one_by_one_is_one_row_which_runs_and_is_held(tmp
         expect_soon(lambda: "1 of 3 runs, 2 wait" in hived(jobs, "get", "jobs").output)
         assert row("jobs").startswith(name)
         expect_soon(lambda: f" {name} " in row("queue", "b"))
-        assert row("queue", "b").split()[3] == "24"
+        expect_soon(lambda: row("queue", "b").split()[3] == "24")
         page = html_of(jobs, "queues/b")
         assert re.findall(r'<a href="(/page/jobs/[^"]*web[^"]*)"', page) == [f"/page/jobs/{name}"]
         assert ">24<" in page
