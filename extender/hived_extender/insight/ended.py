@@ -136,7 +136,8 @@ class Row(msgspec.Struct):
     end : state, moment and reason of its object, which has ended while pods of it are still there; None else
     leaf_s : leaf cells times seconds, of pods that have ended
     ran_s, from_s, until_s : seconds in which pods ran before `from_s`; the time since then without a gap
-    running_s : since when it runs, as pods of it come and go; None while none does. A gap between two looks is none
+    running_s, waiting_s : since when pods of it run, or wait, as they come and go; None while none does. A gap between
+        two looks is none
     live : by uid, pods that have cells
     decided, failed : the pod that decides without an object; the one that failed last
     is_earlier : it was written by an earlier process, and has not been seen since
@@ -169,6 +170,7 @@ class Row(msgspec.Struct):
     from_s: float | None = None
     until_s: float = 0.0
     running_s: float | None = None
+    waiting_s: float | None = None
     nodes: list[str] = []
     more_nodes: bool = False
     pods: list[str] = []
@@ -255,7 +257,7 @@ class Row(msgspec.Struct):
         for pod in self.live.values():
             if pod.started_s is not None:
                 self.ran(pod.started_s, max(at_s, pod.started_s), pod.leaves)
-        self.live, self.end, self.running_s = {}, None, None
+        self.live, self.end, self.running_s, self.waiting_s = {}, None, None, None
         self.state, self.ended_s, self.reason, self.is_earlier = state, at_s, reason, False
 
     def open_again(self) -> None:
@@ -401,7 +403,7 @@ class EndedJobs:
                     row.gpus = max(row.gpus, _most_at_once(ran))
             for row in list(self._open.values()):
                 if row.name not in living:
-                    self._note_start(row, ())
+                    self._note_since(row, (), ())
                     self._end(row, snapshot.at)
             self._bound(snapshot.at)
             self._write(snapshot.at)
@@ -468,11 +470,16 @@ class EndedJobs:
                         found[row.name] = one.told()
             return found
 
-    def running(self) -> dict[str, str]:
-        """Since when each job runs that does, by name."""
+    def since(self) -> dict[tuple[str, str], str]:
+        """Since when jobs are in a state, Running or Waiting, by name and state: those that have, or had, cells."""
         with self._lock:
             self._known()
-            return {row.name: rfc3339(row.running_s) for row in self._open.values() if row.running_s is not None}
+            moments = [
+                ((row.name, state), at_s)
+                for row in self._open.values()
+                for state, at_s in (("Running", row.running_s), ("Waiting", row.waiting_s))
+            ]
+            return {key: rfc3339(at_s) for key, at_s in moments if at_s is not None}
 
     def preempted(self, now_s: float) -> list[Job]:
         """The jobs that ended as Preempted within NEWS_S, the latest first."""
@@ -566,8 +573,9 @@ class EndedJobs:
             known = [(first, last_s, leaves) for first, last_s, leaves in held if first is not None]
             row.gpus = max(row.gpus, sum(leaves for _, _, leaves in held), _most_at_once([*spans, *known]))
         starts = [one.started_s for _, one in facts if one.started_s is not None]
+        waits = [entry.created_s for entry in job.waiting if math.isfinite(entry.created_s)]
         if row is not None:
-            self._note_start(row, starts)
+            self._note_since(row, starts, waits)
         is_dated = row is not None and row.started_s is None and bool(starts)
         if not facts or (row is not None and self._shapes.get(job.name) == shape and not is_dated):
             return
@@ -590,15 +598,14 @@ class EndedJobs:
         if starts:
             row.started_s = min([*starts, *([] if row.started_s is None else [row.started_s])])
         row.live = dict(_live(snapshot, facts))
-        self._note_start(row, starts)
+        self._note_since(row, starts, waits)
         self._note(row)
 
-    def _note_start(self, row: Row, starts: Sequence[float]) -> None:
-        """Pods of a job run that started then: since when does it run?"""
-        known = [] if row.running_s is None else [row.running_s]
-        running_s = min([*known, *starts]) if starts else None
-        if running_s != row.running_s:
-            row.running_s = running_s
+    def _note_since(self, row: Row, starts: Sequence[float], waits: Sequence[float]) -> None:
+        """Pods of a job run that started then, and wait that were created then: since when does it?"""
+        found = _since(row.running_s, starts), _since(row.waiting_s, waits)
+        if found != (row.running_s, row.waiting_s):
+            row.running_s, row.waiting_s = found
             self._note(row)
 
     def _object_of(self, name: str, owner: JobName | None) -> SeenJob | None:
@@ -743,6 +750,11 @@ class EndedJobs:
 def _needs_success(owner: JobName) -> bool:
     """Is a job of this kind complete only once its pods have succeeded?"""
     return (owner.group, owner.kind) == ("batch", "Job")
+
+
+def _since(known_s: float | None, moments: Sequence[float]) -> float | None:
+    """The first of these moments and the one that is known; None if there are none any more."""
+    return min([*moments, *([] if known_s is None else [known_s])]) if moments else None
 
 
 def _name_of(one: PodEnd) -> str:

@@ -444,11 +444,11 @@ def held_as(job: Job, told: Job) -> Job:
 
 
 def with_ended(
-    jobs: Sequence[ListedJob], news: Mapping[str, Preempted], gone: Sequence[Job], running: Mapping[str, str]
+    jobs: Sequence[ListedJob], news: Mapping[str, Preempted], gone: Sequence[Job], since: Mapping[tuple[str, str], str]
 ) -> list[ListedJob]:
     """The jobs with the news that they were preempted, and after them those that were and are `gone`.
 
-    One that is `running` since then says so, though the pod that started first may have ended.
+    They are in their states `since` then, by name and state: the pod that started or waited first may be gone.
     """
     found, there = [], set[str]()
     for one in jobs:
@@ -456,8 +456,8 @@ def with_ended(
         there.update((one.name, *one.parts))
         told = max((news[name] for name in names), key=lambda each: each.at, default=None)
         job = one.job if told is None else replace(one.job, preempted=told)
-        if job.state == "Running" and one.name in running:
-            job = replace(job, since=running[one.name])
+        if (one.name, job.state) in since:
+            job = replace(job, since=since[one.name, job.state])
         found.append(one if job is one.job else replace(one, job=job))
     return [*found, *(ListedJob(job) for job in gone if job.name not in there)]
 

@@ -469,6 +469,25 @@ def test_a_job_object_whose_pods_need_no_cells_is_one_row_with_its_pods(cluster:
     assert cluster.rows()["Job/ns/cpu"].counts == PodCounts(wanted=3, waiting=1, done=1)
 
 
+def test_a_job_waits_since_the_first_of_its_pods_did_while_they_come_and_go(cluster: Cluster) -> None:
+    cluster.watch(batch(wanted=9))
+    cluster.make(BATCH, "Job", "train", "train-a", "train-b", "train-c")
+    cluster.settle()
+    before = cluster.rows()["Job/ns/train"]
+    cluster.make(BATCH, "Job", "train", "train-d")
+    cluster.drop("train-a")
+    cluster.settle()
+    after = cluster.rows()["Job/ns/train"]
+    assert (before.state, after.state) == ("Waiting", "Waiting")
+    assert "train-c" in cluster.placed()
+    assert after.since == before.since == "2026-01-01T00:00:03Z"
+    cluster.drop("train-b")
+    cluster.settle()
+    assert cluster.rows()["Job/ns/train"].state != "Waiting"
+    cluster.make(BATCH, "Job", "train", "train-e")
+    assert cluster.rows()["Job/ns/train"].since == "2026-01-01T00:00:05Z"
+
+
 def test_a_job_has_the_labels_of_its_object_and_of_its_pods_before_and_after_these_come(cluster: Cluster) -> None:
     document = batch(wanted=2)
     document["metadata"]["labels"] = {"team": "nlp", "tier": "a"}
