@@ -84,6 +84,12 @@ def test_a_job_with_a_mistake_has_no_priority(service: WaitingService) -> None:
     assert why(service, "gang").output.startswith("podgroup/lab/gang   Waiting   of me")
 
 
+def test_nodes_that_kubernetes_refuses_are_named_where_others_are_the_cause(service: WaitingService) -> None:
+    rules = "1 of 4 nodes cannot take it (node(s) had untolerated taint {broken: }: dgx-4)"
+    service.whys[GANG.name] = replace(WHY, certificate=replace(CERTIFICATE, refused=1, rules=rules))
+    assert f"1 is refused by Kubernetes; {rules}" in " ".join(why(service, "gang").output.split())
+
+
 def test_where_no_change_helps_alone_it_is_said(service: WaitingService) -> None:
     nothing = "What would help\n  no single change that was tried helps; try several together with --if\n"
     service.whys[GANG.name] = replace(WHY, certificate=replace(CERTIFICATE, unblock=[]))

@@ -425,6 +425,8 @@ def _counts(found: Certificate) -> str:
     whole = f" of {counted(found.total, 'node' if found.unit == 'node' else 'cell')} of type {printable(found.level)}"
     told = [(f"{count:,}", f"{'is' if count == 1 else 'are'} {word}") for word, count in words.items() if count]
     parts = [", ".join(f"{count}{whole * (not at)} {is_so}" for at, (count, is_so) in enumerate(told))] if told else []
+    if found.refused and found.rules and "kubernetes" not in (found.cause, *found.also):  # else the sentence has them
+        parts.append(printable(found.rules))
     leaf_type = printable(found.leaf_type) or "GPU"
     if found.never and found.largest_ever:
         parts.append(f"the largest pod that could ever start has {counted(found.largest_ever, leaf_type)}")

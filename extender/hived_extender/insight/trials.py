@@ -58,7 +58,7 @@ from hived.values.specs import (
     WorkTimes,
     count_pods,
 )
-from hived_config.words import counted
+from hived_config.words import counted, listed_with
 from hived_extender.api.names import names_of, parts_of, short_name
 from hived_extender.insight.snapshot import Snapshot, WaitingEntry, own_pods, wholes_of
 from hived_extender.jobs.job import JobName
@@ -75,6 +75,9 @@ MOST_CELLS = 2**14
 
 MOST_NAMES = 32
 """Jobs or nodes of one change."""
+
+MOST_TOLD = 4
+"""Parts of one job that are named in a sentence."""
 
 MOST_COMPARED = 1000
 """Names with which a name is compared that is not known: those that begin and end like it."""
@@ -537,11 +540,26 @@ class Trials:
         owner = self._owner(part)
         return str(owner) if owner is not None and len(self._wholes[owner]) == 1 else part
 
-    def told(self, part: str) -> str:
-        """The same for readers of the waiting job's namespace: `train`, or `lws-0 of LeaderWorkerSet lws`."""
-        shown, owner = self.shown(part), self._owner(part)
-        of_whole = f" of {owner.kind} {owner.name}" if shown == part and owner is not None else ""
-        return short_name(shown, self.namespace_of(part), self.entry.namespace) + of_whole
+    def told(self, parts: Iterable[str]) -> tuple[str, int]:
+        """Jobs for readers of the waiting job's namespace: `train and lws-0, lws-1 of LeaderWorkerSet lws`; how many.
+
+        An object is named once, and alone if no other part of it has cells.
+        """
+        jobs: dict[JobName | str, list[str]] = {}
+        for part in parts:
+            jobs.setdefault(self._owner(part) or part, []).append(part)
+        told = [self._told(job, own) for job, own in jobs.items()]
+        return listed_with([text for text, _ in told]), sum(count for _, count in told)
+
+    def _told(self, job: JobName | str, parts: Sequence[str]) -> tuple[str, int]:
+        names = [short_name(part, self.namespace_of(part), self.entry.namespace) for part in parts]
+        if isinstance(job, str):
+            return names[0], 1
+        if len(parts) == len(self._wholes[job]):
+            return short_name(str(job), self.namespace_of(parts[0]), self.entry.namespace), 1
+        more = len(names) - MOST_TOLD
+        others = f" and {more} more" if more > 0 else ""
+        return f"{', '.join(names[:MOST_TOLD])}{others} of {job.kind} {job.name}", len(parts)
 
     def _owner(self, part: str) -> JobName | None:
         """The object that all groups of a job with cells are of, if it is one."""

@@ -224,7 +224,7 @@ def text_of(change: Change, found: Outcome, trials: Trials) -> str:
     said = _said(change, trials)
     if told := pods_that_start(*trials.counts(found)):
         said += f": {told} would start"
-    return f"{said}; {_jobs(found.victims, trials)} would be preempted" if found.victims else said
+    return f"{said}; {trials.told(found.victims)[0]} would be preempted" if found.victims else said
 
 
 def _said(change: Change, trials: Trials) -> str:
@@ -243,12 +243,14 @@ def _said(change: Change, trials: Trials) -> str:
             pinned = next((spec.pinned_cell_id for spec in trials.specs if spec.pinned_cell_id), "")
             return f"in virtual cluster {name}" + (f", without pinned cell {pinned}" if pinned else "")
         case Ends(names):
-            return f"once {_jobs(names, trials)} {'has' if len(names) == 1 else 'have'} ended"
+            told, count = trials.told(names)
+            return f"once {told} {'has' if count == 1 else 'have'} ended"
         case Heal(nodes):
             return _healed(nodes, trials.snapshot)
         case Move(names):
-            start = "starts" if len(names) == 1 else "start"
-            return f"if {_jobs(names, trials)} {start} anew elsewhere, {_permission(names, trials)}"
+            told, count = trials.told(names)
+            start = "starts" if count == 1 else "start"
+            return f"if {told} {start} anew elsewhere, {_permission(names, trials)}"
         case Cells(resizes):
             return "if the configuration promises " + listed_with(list(_resizes_text(resizes)))
         case Combine(vc):
@@ -286,10 +288,6 @@ def _shown(change: Change, trials: Trials) -> Change:
         case Move(names):
             return Move(tuple(map(trials.shown, names)))
     return change
-
-
-def _jobs(names: Sequence[str], trials: Trials) -> str:
-    return listed_with([trials.told(name) for name in names])
 
 
 def _permission(names: tuple[str, ...], trials: Trials) -> str:

@@ -291,6 +291,7 @@ def certificate_of(
     no_node = rules.startswith(NO_NODE)
     causes: list[CauseName] = ["kubernetes"] if no_node else [cause.value for cause in explanation.causes]
     never = Cause.NEVER in explanation.causes
+    is_named = explanation.refused > 0 and not rules.startswith(NOBODY_HELPS)
     found = Certificate(
         sentence="",
         cause="never" if never else causes[0] if causes else _NO_CAUSE,
@@ -317,7 +318,7 @@ def certificate_of(
         holders=[] if no_node else holders_of(explanation.holders, topology, facts),
         more_holders=0 if no_node else explanation.more_holders,
         bad_nodes=[facts.of_node(name) for name in explanation.bad_nodes if not no_node],
-        rules=rules if "kubernetes" in causes or never else "",
+        rules=rules if "kubernetes" in causes or never or is_named else "",
         never=never,
         reason=reason,
     )

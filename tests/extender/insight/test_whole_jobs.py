@@ -14,6 +14,7 @@ from hived_extender.insight.answering import Answering
 from hived_extender.insight.ended import EndedJobs
 from hived_extender.insight.listing import members_of, node_views, without_pods
 from hived_extender.insight.snapshot import take
+from hived_extender.insight.trials import Trials
 from hived_extender.jobs.job import Document, JobName
 from hived_extender.jobs.kinds import table
 from hived_extender.jobs.kinds.marks import SUBMITTED, SUBMITTED_KIND
@@ -340,6 +341,19 @@ def test_a_part_of_a_job_that_would_help_by_ending_is_told_with_its_job(cluster:
     assert certificate is not None
     helps = {one.change: one.text for one in certificate.unblock}
     assert helps["ends=ns/lws-0"] == "once lws-0 of LeaderWorkerSet lws has ended"
+
+
+def test_a_job_whose_parts_would_leave_is_named_once(cluster: Cluster) -> None:
+    for name in ("lws-0", "lws-1"):
+        cluster.make(APPS, "StatefulSet", "lws", name, labels={SET: "lws"})
+    cluster.settle()
+    cluster.make(BATCH, "Job", "late", "late-a")
+    cluster.settle()
+    view, listed = cluster.answers.find("Job/ns/late")
+    trials = Trials(view.snapshot, listed.waiting[0])
+    assert trials.told(["ns/lws-0"]) == ("lws-0 of LeaderWorkerSet lws", 1)
+    assert trials.told(["ns/lws-0", "ns/lws-1"]) == ("lws", 1)
+    assert trials.told(["ns/other", "ns/lws-1"]) == ("ns/other and lws-1 of LeaderWorkerSet lws", 2)
 
 
 def test_pods_that_were_preempted_are_told_of_their_job(cluster: Cluster) -> None:

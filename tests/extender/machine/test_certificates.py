@@ -101,3 +101,12 @@ def test_never_stands_alone() -> None:
     )  # fmt: skip
     assert (found.cause, found.also, found.never) == ("never", [], True)
     assert found.sentence == "needs 1 pod of 16 GPUs; it can never run: a pod can have at most 4 GPUs in a"
+
+
+@pytest.mark.parametrize(("refused", "is_named"), [(1, True), (0, False)])
+def test_nodes_that_kubernetes_refuses_are_named_where_they_are_counted(refused: int, is_named: bool) -> None:
+    rules = "1 of 4 nodes cannot take it (tainted: n0)"
+    found = certificate_of(
+        explanation(refused=refused), [request((1, 4))], TOPOLOGY, KnownFacts(), NOON_S, reason="", rules=rules
+    )
+    assert (found.cause, found.rules) == ("in-use", rules if is_named else "")

@@ -88,6 +88,11 @@ ASSETS = Assets()
 
 
 FORBIDDEN = 403
+
+NO_TOKEN = (
+    "this page has no token of yours to show to the API server: come through a proxy that adds the header "
+    "'Authorization: Bearer TOKEN'"
+)
 WINDOW_S = 3 * 3600
 """A token is taken for this long at least, and twice as long at most."""
 
@@ -209,7 +214,7 @@ class Site:
         """
         connect = self._connect()
         if connect is None:
-            raise UserError("this page has no token of yours to show to the API server: use the command", FORBIDDEN)
+            raise UserError(f"{NO_TOKEN}, or use the command", FORBIDDEN)
         with closing(connect()) as kube:
             try:
                 yield kube

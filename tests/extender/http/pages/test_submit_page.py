@@ -157,7 +157,10 @@ def test_without_a_token_the_commands_stand_there_and_nothing_is_created() -> No
     assert "hived submit job.yaml" in text_of(tried.text)
     assert 'value="create"' not in tried.text
     assert "team/train-1 would start now" in text_of(tried.text)
-    assert submit(client, "", do="create", yaml=yaml_in(tried.text)).status_code == 403
+    refused = submit(client, "", do="create", yaml=yaml_in(tried.text))
+    assert refused.status_code == 403
+    for html in (tried.text, refused.text):
+        assert "come through a proxy that adds the header" in text_of(html)
 
 
 @pytest.mark.parametrize("do", ["submit", ""])
