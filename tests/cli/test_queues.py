@@ -227,7 +227,7 @@ def test_a_job_larger_than_the_cluster_never_runs_and_has_the_priority_that_it_a
     jobs.create("huge", "b", pods=100, priority="7")
     jobs.expect(lambda: "huge" in hived(jobs, "get", "queue", "--jobs").output)
     told = hived(jobs, "why", "huge").output
-    assert told.startswith("Job/default/huge   Refused   100 pods of 8 GPUs each at once   b, priority 7   ")
+    assert told.startswith("Job/default/huge   Refused   100 nodes of 8 GPUs each at once   b, priority 7   ")
     assert "\n  cause never" in told
     assert "\n  no change could be tried: it is larger than the cluster\n" in told
     assert told.endswith("\nWhen\n  never\n")
@@ -309,7 +309,7 @@ def test_a_job_that_runs_is_known_by_the_name_of_its_object(jobs: Jobs, name: st
     assert [row[0] for row in rows(hived(jobs, "get", "jobs", "--state", "running"))] == ["Job/default/first"]
     (pod,) = [one["metadata"]["name"] for one in jobs.kube.get(PODS)["items"] if "first-" in one["metadata"]["name"]]
     lines = hived(jobs, "why", pod if name == "its pod" else name).output.splitlines()
-    assert lines[0].startswith("Job/default/first   Running   1 pod of 8 GPUs")
+    assert lines[0].startswith("Job/default/first   Running   1 node of 8 GPUs")
     assert lines[1] == "  in queue b: runs on cells of its own virtual cluster"
     if name != "its pod":
         assert "would start at once" in hived(jobs, "why", "second", "--if", f"ends={name}").output

@@ -435,7 +435,7 @@ class Answering:
             called = [seen for seen in self._objects.called(name) if not seen.job.state.is_over]
             found = next((view.named[each] for seen in called if (each := str(seen.job.ref)) in view.named), None)
             others = [seen for seen in called if not seen.is_ours]
-            found = without_pods(others[0]) if found is None and others else found
+            found = without_pods(others[0], view.snapshot.state.topology) if found is None and others else found
         return view, view.find(name) if found is None else found
 
     def why(self, name: str) -> Why:
@@ -597,7 +597,7 @@ class Answering:
         held, podless = list[ListedJob](), list[ListedJob]()
         for seen in outside:
             if str(seen.job.ref) not in known:
-                (podless if seen.wait is None else held).append(without_pods(seen))
+                (podless if seen.wait is None else held).append(without_pods(seen, snapshot.state.topology))
         left, apart = with_held([*waiting, *others], held)
         first = sum(bool(one.waiting) for one in left)
         return [*left[:first], *podless, *apart, *left[first:]]

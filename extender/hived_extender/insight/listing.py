@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from hived.cells.state import CellState, Group, GroupState
-from hived.cells.topology import NO_CELL, LongArray
+from hived.cells.topology import NO_CELL, LongArray, Topology
 from hived.scenario import Asked, Scenario, nodes_of, pods_of
 from hived.scheduler import Fact
 from hived.values.decisions import Decision, Preempt, Wait
@@ -41,7 +41,7 @@ from hived_extender.jobs.job import JobName, PodTally
 from hived_extender.jobs.job import JobState as Phase
 from hived_extender.jobs.kinds.marks import KUEUE_QUEUE, is_marked_held, user_said
 from hived_extender.jobs.needs import SeenJob
-from hived_extender.machine.certificates import asks_of, rfc3339, running_sentence, today
+from hived_extender.machine.certificates import asks_of, node_leaves_of, rfc3339, running_sentence, today
 from hived_extender.machine.counts import MS_PER_HOUR
 from hived_extender.machine.devices.keeper import SHORT
 from hived_extender.queues.reasons import start_of
@@ -267,6 +267,8 @@ def _runs(job: Job, snapshot: Snapshot, facts: Sequence[RunningFacts], held: Seq
     """The row of a job that has its cells, of whose pods so many are `wanted` that ask for some."""
     requests = _one_of_each_group([pod for group in held for pod in group.holders if pod is not None])
     requests = of_all_pods(requests, wanted) if job.is_elastic else requests
+    leaf_type = _leaf_type(snapshot, held)
+    node_leaves = node_leaves_of(snapshot.state.topology, leaf_type)
     starts = [one.started_s for one in facts if one.started_s is not None]
     return replace(
         job,
@@ -274,7 +276,7 @@ def _runs(job: Job, snapshot: Snapshot, facts: Sequence[RunningFacts], held: Seq
         vc=held[0].spec.virtual_cluster,
         priority=held[0].priority,
         since=rfc3339(min(starts, default=None)),
-        asks=asks_of(requests, _leaf_type(snapshot, held), is_gang=not job.is_elastic) if requests else "",
+        asks=asks_of(requests, leaf_type, node_leaves, is_gang=not job.is_elastic) if requests else "",
         sentence=running_sentence(job.bad_nodes, job.demoted, today(snapshot.at)),
     )
 
@@ -332,8 +334,8 @@ def _counts(parts: JobParts, facts: Sequence[RunningFacts], seen: SeenJob | None
     )
 
 
-def without_pods(seen: SeenJob) -> ListedJob:
-    """The row of a job object of which no pod is known now, and which no queue has."""
+def without_pods(seen: SeenJob, topology: Topology | None = None) -> ListedJob:
+    """The row of a job object of which no pod is known now, and which no queue has; of `topology` it asks for nodes."""
     job, need = seen.job, seen.need
     (state, cause, when), sentence = _PODLESS[job.state], _podless_sentence(job)
     if (wait := seen.wait) is not None:
@@ -363,7 +365,9 @@ def without_pods(seen: SeenJob) -> ListedJob:
         counts=PodCounts(wanted=job.tally.wanted, done=job.tally.done, failed=job.tally.failed),
     )
     if need is not None:
-        asks = asks_of([PodRequest("", "", "", need.spec)], need.spec.leaf_cell_type, is_gang=False)
+        leaf_type = need.spec.leaf_cell_type
+        node_leaves = 0 if topology is None else node_leaves_of(topology, leaf_type)
+        asks = asks_of([PodRequest("", "", "", need.spec)], leaf_type, node_leaves, is_gang=False)
         row = replace(row, vc=need.spec.virtual_cluster, priority=need.spec.priority, asks=asks)
     found = Certificate(sentence=sentence, cause=cause, vc=row.vc, asks=row.asks, reason=sentence) if cause else None
     if found is not None and cause == "never":

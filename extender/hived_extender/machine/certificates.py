@@ -392,6 +392,13 @@ def asks_of(
     return _asks(tuple(sorted(counts.items())), node_leaves, within, sized_by, is_gang)
 
 
+def node_leaves_of(topology: Topology, leaf_type: str) -> int:
+    """The leaf cells of a node of this type, of all types for "", as `asks_of` takes them; 0 if nodes differ."""
+    chains = [one for one in topology.chains if leaf_type in ("", one.types[0])]
+    found = {one.leaf_count(one.node_level) for one in chains}
+    return found.pop() if len(found) == 1 else 0
+
+
 @lru_cache(maxsize=1024)
 def _asks(
     counts: tuple[tuple[tuple[str, int], int], ...], node_leaves: int, within: str, sized_by: str, is_gang: bool

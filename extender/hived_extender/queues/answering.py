@@ -11,6 +11,7 @@ from itertools import chain, islice
 import msgspec
 from msgspec.structs import replace
 
+from hived.cells.topology import Topology
 from hived.values.errors import UserError
 from hived.values.specs import PodRequest, PodSpec, count_leaves
 from hived_config.selectors import Selector, matches
@@ -22,7 +23,7 @@ from hived_extender.jobs.kinds import gangs
 from hived_extender.jobs.kinds.marks import user_said
 from hived_extender.jobs.kinds.table import resource_of
 from hived_extender.jobs.needs import JobEnd, JobLoss, SeenJob
-from hived_extender.machine.certificates import asks_of, rfc3339
+from hived_extender.machine.certificates import asks_of, node_leaves_of, rfc3339
 from hived_extender.machine.offers import Asking
 from hived_extender.machine.stimuli import JobHeld, JobMoved
 from hived_extender.queues.controller import QueueController, QueueCount, count, count_others, waits_since
@@ -499,12 +500,17 @@ class QueueAnswers:
             since=waits_since(entry) if waits else entry.since_s,
             reason=entry.problem or found.sentence + troubled + above + held,
             gpus=count_leaves(asked.group.members) if asked is not None else 0,
-            asks=asks_of([PodRequest("", "", "", asked)], asked.leaf_cell_type) if asked is not None else "",
+            asks=_asks(asked, turns.queues.topology) if asked is not None else "",
             cause=found.cause,
             when=found.when,
             preempted=_preempted(turns, entry, seen, looks=known is None),
             counts=PodCounts(wanted=tally.wanted, done=tally.done, failed=tally.failed) if waits else PodCounts(),
         )
+
+
+def _asks(spec: PodSpec, topology: Topology) -> str:
+    leaf_type = spec.leaf_cell_type
+    return asks_of([PodRequest("", "", "", spec)], leaf_type, node_leaves_of(topology, leaf_type))
 
 
 def _told(turns: Turns, entry: JobRecord, reason: Reason | None, seen: Seen) -> Told:

@@ -7,7 +7,7 @@ that are entitled there, then lends the rest. Facts only note what is to be look
 import copy
 from collections.abc import Callable, Mapping
 
-from hived.cells.topology import NO_CELL
+from hived.cells.topology import NO_CELL, Topology
 from hived.values.specs import BindInfo, ClusterSpec, PodSpec
 from hived_extender.queues import own_turn
 from hived_extender.queues.explaining import Questions
@@ -47,6 +47,11 @@ class Queues(Questions):
         self._restarts = Restarts(self._table)
         self._turned: dict[str, tuple[bool, int]] = {}  # nodes of which the first turn is to hear
         self.is_cut = self._is_live_cut = False
+
+    @property
+    def topology(self) -> Topology:
+        """The cells of the cluster."""
+        return self._table.own.state.topology
 
     # Facts about the cluster
 

@@ -69,7 +69,7 @@ def test_waiting_jobs_come_first_each_with_its_cause(client: FlaskClient) -> Non
     ]
     assert found[0]["sentence"] == "needs 3 nodes of 4 GPUs each at once; it can never run: b has 1 in all"
     assert found[1]["sentence"] == FULL
-    assert found[2]["asks"] == "1 pod of 4 GPUs"
+    assert found[2]["asks"] == "1 node of 4 GPUs"
     assert found[2]["nodes"] == ["n0"]
 
 

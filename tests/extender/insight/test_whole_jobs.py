@@ -233,7 +233,7 @@ def test_a_job_on_gpus_of_several_types_says_what_it_asked_for() -> None:
     mixed.make(BATCH, "Job", "train", "train-a", "train-b")
     mixed.settle()
     (row,) = mixed.rows().values()
-    assert (len(row.nodes), row.asks) == (2, "2 pods of 4 GPUs each")
+    assert (len(row.nodes), row.asks) == (2, "2 nodes of 4 GPUs each")
 
 
 def test_a_gang_of_a_job_object_is_that_job_and_is_found_by_its_own_name_too(cluster: Cluster) -> None:
@@ -241,7 +241,7 @@ def test_a_gang_of_a_job_object_is_that_job_and_is_found_by_its_own_name_too(clu
     cluster.settle()
     (row,) = cluster.rows().values()
     assert (row.name, row.aliases, row.is_elastic) == ("PyTorchJob/ns/torch", ["podgroup/ns/ring"], False)
-    assert row.asks == "2 pods of 4 GPUs each at once"
+    assert row.asks == "2 nodes of 4 GPUs each at once"
     assert cluster.answers.why("podgroup/ns/ring").job.name == "PyTorchJob/ns/torch"
 
 
