@@ -48,6 +48,10 @@ document.addEventListener("securitypolicyviolation", (event) => {
 """
 
 
+NAVIGATED = "Inspected target navigated"
+"""In the error of a question that a page was asked while the next one came."""
+
+
 class BrowserError(Exception):
     """The browser refused a command, or ended."""
 
@@ -219,13 +223,20 @@ class Page:
         return answer["result"].get("value")
 
     def wait_until(self, expression: str) -> Any:
-        """The value of a JavaScript expression as soon as it is true. Raises BrowserError."""
+        """The value of a JavaScript expression as soon as it is true, also of the next page. Raises BrowserError."""
         until = time.monotonic() + PATIENCE_S
-        while not (value := self.evaluate(expression)):
+        while True:
+            value = None
+            try:
+                value = self.evaluate(expression)
+            except BrowserError as error:
+                if NAVIGATED not in str(error):
+                    raise
+            if value:
+                return value
             if time.monotonic() > until:
                 raise BrowserError(f"{expression[:200]}: still {value!r}")
             time.sleep(0.02)
-        return value
 
     def press(self, key: str, *, shift: bool = False) -> None:
         """Press and release a key, by the name that pages know it by."""
