@@ -21,6 +21,13 @@ WIDER = """
 """
 """What makes the page wider than the view."""
 
+CUT_OFF = """
+[...document.querySelectorAll(".scroll:has(table.jobs)")]
+  .filter((each) => innerWidth >= 1280 && each.scrollWidth > each.clientWidth)
+  .map((each) => `${each.ariaLabel} ${each.scrollWidth} in ${each.clientWidth}`)
+"""
+"""Tables of jobs that have to be scrolled for the reason in their last column, where the screen is no phone's."""
+
 SETTLED = "document.readyState === 'complete' && !document.querySelector('.htmx-request')"
 
 
@@ -29,6 +36,7 @@ def troubles_of(page: Page, status: int = 200) -> Iterator[str]:
     yield from (each for each in page.troubles() if status == 200 or f"status of {status}" not in each)
     yield from (f"forbidden by the policy: {each}" for each in page.violations())
     yield from (f"wider than the view: {each}" for each in page.evaluate(WIDER))
+    yield from (f"cut off: {each}" for each in page.evaluate(CUT_OFF))
     page.evaluate(tools.axe() + "; 0")
     results: dict[str, Any] = page.evaluate(AXE)
     for found in results["violations"]:
