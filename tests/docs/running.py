@@ -42,7 +42,7 @@ ELSEWHERE = {
     r"--config-map": "needs a real cluster",
     r"^hived config (?:generate|sync).*--topology": "needs what nvidia-smi prints; tests/config/generating has that",
     r"(?:resume|delete) train -n|groups team-a": "speaks of another namespace, to show the option",
-    r"^hived (?:why|delete (?:podgroup|me~))": "names a job of the reader's; tests/cli/test_asking.py does it",
+    r"^hived (?:why|delete (?:podgroup|me~|train other|--me))": "names jobs of the reader's; tests/cli does it",
     r"^kubectl apply(?!.* -k)|pod-bind-proof": "needs a real cluster",
     r"^hived config (?:generate --levels|sync -f|sync --max)": "needs nodes that are labelled so",
 }
