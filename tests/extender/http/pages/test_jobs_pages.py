@@ -469,7 +469,7 @@ def test_a_job_is_moved_back_and_before_another_one(queue_client: FlaskClient) -
 @pytest.mark.parametrize(
     ("form", "status", "said"),
     [
-        ({"change": "delete"}, 400, "hold, release, front, back"),
+        ({"change": "delete"}, 400, "hold, release, now, front, back"),
         ({"change": "hold", "job": "Job/default/nobody"}, 404, "name it Kind/namespace/name"),
         ({"before": "Job/default/first"}, 400, "cannot be moved before"),
         ({"change": "hold", "token": "0" * 64}, 403, "load the page again"),
