@@ -323,11 +323,17 @@ class QueuedJobs(Queues):
         self.held(key, entry.may_not_start)
 
     def wait(self, key: str, wait: StartWait | None) -> None:
-        """The author of a job does not let it start yet, as this says, or does by now."""
+        """The author of a job does not let it start yet, as this says, or does by now.
+
+        Words that are about to be removed do not count.
+        """
         entry = self.entries.get(key)
-        if entry is not None and entry.start_wait != wait:
-            entry.start_wait, self._changed[key] = wait, None
-            self.held(key, entry.may_not_start)
+        if entry is None or entry.start_wait == wait:
+            return
+        if wait is not None and (entry.is_released or (entry.written is not None and entry.written.is_release)):
+            return
+        entry.start_wait, self._changed[key] = wait, None
+        self.held(key, entry.may_not_start)
 
     def take_actions(self, now: float, limit: int) -> list[Action]:
         """The next calls, at most so many; each is answered by `wrote`. One at a time for each job."""

@@ -383,6 +383,20 @@ def test_a_release_and_the_words_that_it_removes_are_one_call(hand: ControllerBy
     assert call.body["metadata"]["annotations"] == {STATE: ANY, AFTER: None, BEGIN: None}
 
 
+def test_news_of_before_a_release_hold_a_job_no_more(hand: ControllerByHand) -> None:
+    """The answer to the release would else say that it is held."""
+    hand.create("use")
+    hand.say("use", {BEGIN: FAR})
+    hand.run(40)
+    hand.queues.change(JobHeld(job("use").key, False, True))
+    hand.set("use", hand.jobs["use"])
+    for _ in range(20):  # without what follows: the words are not removed yet
+        hand.step()
+    turns = hand.queues.turns
+    assert turns is not None
+    assert not turns.queues.entries[job("use").key].may_not_start
+
+
 def test_a_release_that_is_refused_is_tried_again(hand: ControllerByHand) -> None:
     hand.create("use")
     hand.say("use", {BEGIN: FAR})
