@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from functools import partial
+from http import HTTPStatus
 from typing import Any
 
 import click
@@ -74,6 +75,9 @@ from hived_jobs.submission import (
 )
 
 UNCHECKED = "--unchecked"
+
+AGAIN_S, BUSY_S = 0.5, 60.0
+"""A service that answers others is asked again after so many seconds, for so long."""
 
 FOLLOW_S, CHECK_S = 5.0, 0.2
 """So long a service has to hear of a job that it shall start, and between two questions about it."""
@@ -176,7 +180,7 @@ def _outcomes(
 
     A job that queues needs cells for all of its pods at once. Where its virtual cluster is too small, it may borrow.
     """
-    told = inspector.what_if(_manifests(jobs, namespace))
+    told = _asked(inspector, _manifests(jobs, namespace))
     if configuration is None or not _has_queues(configuration):
         return told
     try:
@@ -194,6 +198,18 @@ def _outcomes(
     return found
 
 
+def _asked(inspector: Inspector, pods: Sequence[Manifest]) -> list[PodOutcome]:
+    """The service's answer, asked for again while it answers others. Raises as `Inspector.what_if`."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            return inspector.what_if(pods)
+        except UserError as error:
+            if error.code != HTTPStatus.TOO_MANY_REQUESTS or time.monotonic() > until:
+                raise
+        time.sleep(AGAIN_S)
+
+
 def _ask_lent(inspector: Inspector, pods: Sequence[Manifest]) -> list[PodOutcome]:
     """The outcomes of pods on cells that their queue borrows."""
     from hived_extender.queues.bounds import opportunistic  # noqa: PLC0415  # loads numpy; help does without
@@ -201,7 +217,7 @@ def _ask_lent(inspector: Inspector, pods: Sequence[Manifest]) -> list[PodOutcome
     lent = deepcopy(pods)
     for pod in lent:
         pod["metadata"]["annotations"] = opportunistic(pod["metadata"].get("annotations") or {})
-    return inspector.what_if(lent)
+    return _asked(inspector, lent)
 
 
 def _by_reason(refused: Sequence[PodOutcome]) -> str:

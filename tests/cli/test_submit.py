@@ -870,6 +870,19 @@ def test_a_pod_that_exists_is_told_so_without_a_service_too(submit):
     assert "pod notebook exists already in namespace default" in result.stderr
 
 
+def test_a_service_that_answers_others_is_asked_again(submit, monkeypatch):
+    answer, busy = Inspector.what_if, [UserError("3 questions are being answered; ask again in a moment", 429)] * 2
+
+    def what_if(*given):
+        if busy:
+            raise busy.pop()
+        return answer(*given)
+
+    monkeypatch.setattr(Inspector, "what_if", what_if)
+    result = submit(POD.replace("010", "research"))
+    assert (result.exit_code, result.stderr, submit.pods(), busy) == (0, "", ["notebook"], [])
+
+
 def test_a_service_that_is_not_ready_needs_no_other_name(submit, monkeypatch):
     def what_if(*_):
         raise UserError("not ready: kernels are being loaded", 503)

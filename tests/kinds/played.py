@@ -197,7 +197,7 @@ class Table:
         """It is held and released, or a sentence says why not."""
         held = []
         for each in some:
-            told = self._run("hold", each.called)
+            told = self._run("hold", each.called, "--yes")
             if each.queues:
                 if HELD_LATER not in told.output or self._run("release", each.called).exit_code:
                     each.wrong["held"] = told.output
