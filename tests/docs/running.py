@@ -37,6 +37,7 @@ ELSEWHERE = {
     r"statefulset|clusterrole|deployment|service(?:account)?/|hived-system|serviceaccount": "needs a real cluster",
     r"HIVED:|10\.0\.0\.7|https://localhost": "calls another machine",
     r"^nvidia-smi": "needs GPUs",
+    r"^kubectl edit ": "opens an editor",
     r"^hived simulate (?:examples/)?philly": "takes minutes without kernels; tests/simulator runs a part of it",
     r"^helm |^docker ": "needs a real cluster, or a registry",
     r"--config-map": "needs a real cluster",
