@@ -94,6 +94,8 @@ def command(
       hived delete me~train/default -o json --yes
     """
     kube = connect()
+    if user and is_mine:
+        raise click.UsageError("expected --me or --user, not both: they would be jobs of either")
     is_chosen = bool(user or is_mine or selector)
     if is_chosen == bool(names):
         raise click.UsageError("give either names of jobs, or some of --me, --user and --selector")

@@ -564,3 +564,4 @@ def test_all_jobs_of_a_user_are_deleted_and_no_others(delete: Any, kube: KubeCli
     assert "no job that waits or runs is of these" in delete("--user", "eve", "--yes").stderr
     assert delete("mine", "--user", "ann").exit_code == 2
     assert delete("--yes").exit_code == 2
+    assert delete("--me", "--user", "ann", "--yes").exit_code == 2  # of both, or of either?
