@@ -389,7 +389,7 @@ def near_devices(job: PlannedJob, configuration: Configuration) -> list[str]:
 
 
 def bound_in_queue(job: PlannedJob, configuration: Configuration, trees: Collection[str]) -> "QueueBound | None":
-    """See `queues.bounds.bound_of`; None for what is no job that queues."""
+    """Return what a queue gives a planned job, as `queues.bounds.bound_of`; None if it does not queue."""
     from hived_extender.queues.bounds import bound_of  # noqa: PLC0415  # loads numpy; help does without
 
     if not job.is_object or table.find_kind(job.objects[0]["apiVersion"], job.kind) is None:

@@ -153,7 +153,7 @@ def _is_ours(role: Role) -> bool:
 
 
 def _asked(annotations: Mapping[str, str]) -> tuple[str, int | None]:
-    """The virtual cluster and the priority that pods name; "" and None for none, and for what cannot be read."""
+    """Read the virtual cluster and the priority of pods; "" and None if missing or unreadable."""
     with suppress(UserError):
         if SCHEDULING_SPEC in annotations:
             spec = read_spec(annotations[SCHEDULING_SPEC])

@@ -41,8 +41,9 @@ class QueueBound(msgspec.Struct, frozen=True):
 
 
 def bound_of(job: Job, interpreter: Interpreter, cluster: ClusterSpec, trees: Collection[str]) -> QueueBound | None:
-    """See `QueueBound`; None for what is to be in no queue, and for what cannot be read. A quota tree has the queues of
-    the virtual clusters `trees`, and says whether these borrow.
+    """Return what a queue gives a job; None if the job is in no queue, or cannot be read.
+
+    A quota tree has the queues of the virtual clusters `trees`, and says whether these borrow.
     """
     if job.roles_in is not None or not marks.may_queue(job.labels, job.annotations):
         return None

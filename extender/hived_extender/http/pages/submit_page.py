@@ -192,7 +192,7 @@ class SubmitPage:
         return replace(self._foresee(body), said=said)
 
     def _foresee(self, body: dict[str, Any]) -> Tried:
-        """What hived says of it."""
+        """Forecast the job by the rules of hived."""
         pods, left_out = pods_of(body)
         if not pods:
             return Tried("", (), left_out)
@@ -203,7 +203,7 @@ class SubmitPage:
         return Tried("", tuple(mask.forecast(one, wall_s()) for one in found))
 
     def _outcomes(self, body: dict[str, Any], pods: list[Pod]) -> list[PodOutcome]:
-        """Those of the pods of a job."""
+        """Forecast each pod of a job."""
         service, queues = self._site.backend.service, self._site.backend.queue_answers
         told = service.what_if(pods)
         if body["kind"] == "Pod" or queues is None or not queues.is_enabled:
