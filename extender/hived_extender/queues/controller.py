@@ -426,13 +426,18 @@ class QueueController:
 
     def _take_in(self, fact: JobChanged) -> None:
         self._left[fact.name] = None
-        seen = self.jobs.find(fact.name)
-        if seen is None or seen.job.state.is_over or not is_timed(seen.job.annotations):
-            self._waits.pop(fact.name, None)
-            self._unnoted.pop(fact.name, None)
-        else:
-            self._waits[fact.name] = wait_of(seen.job, self._outbox.now.wall, self._awaited)
+        self._find(fact.name)
         self._soon()
+
+    def _find(self, name: JobName) -> SeenJob | None:
+        """A job as it was seen last, with what its author says of its start: its news may not have been handled yet."""
+        seen = self.jobs.find(name)
+        if seen is None or seen.job.state.is_over or not is_timed(seen.job.annotations):
+            self._waits.pop(name, None)
+            self._unnoted.pop(name, None)
+            return seen
+        self._waits[name] = wait = wait_of(seen.job, self._outbox.now.wall, self._awaited)
+        return msgspec.structs.replace(seen, wait=wait)
 
     def _look_at_starts(self) -> Iterator[float]:
         """Have jobs looked at that may start by now, or for another reason may not (rule 24.15). Cost O(such jobs).
@@ -486,11 +491,6 @@ class QueueController:
             for seen, wait in found
             if seen is not None and seen.job.state is JobState.HELD
         ]
-
-    def _seen(self, name: JobName) -> SeenJob | None:
-        """A job as it was seen last, with what its author says of its start."""
-        seen, wait = self.jobs.find(name), self._waits.get(name)
-        return seen if seen is None or wait is None else msgspec.structs.replace(seen, wait=wait)
 
     @property
     def _term(self) -> object:
@@ -602,7 +602,7 @@ class QueueController:
         while self._left:
             for name in list(islice(self._left, JOBS)):
                 del self._left[name]
-                turns.job_seen(name, self._seen(name), is_first=is_first, earlier=self._earlier)
+                turns.job_seen(name, self._find(name), is_first=is_first, earlier=self._earlier)
             if self._left:
                 yield 0.0
         if not is_first:
@@ -708,12 +708,12 @@ class QueueController:
 
     def _resume(self, name: JobName, now: float) -> None:
         """Resume a job if hived holds it; one that was refused later each time."""
-        seen, refused = self.jobs.find(name), self._refused.get(name)
+        seen, refused = self._find(name), self._refused.get(name)
         if seen is None or seen.job.state is not JobState.HELD or (refused is not None and refused.at_s > now):
             return
         is_called = any(action.job.job_name == name for _, action in self._calls.values())
         state = read_kept(seen.job.annotations, seen.job.ref.uid, self._prover)
-        if should_resume(seen.job, state) and not is_called and self._waits.get(name) is None:
+        if should_resume(seen.job, state) and not is_called and seen.wait is None:
             self._call(Action(seen.job.ref, Change.RESUME, state.followed_by(is_resumed=True, since_s=now)), None)
 
     def _resumed(self, action: Action, error: str) -> None:

@@ -213,6 +213,21 @@ def test_a_job_waits_for_one_whose_watch_is_behind(is_enabled: bool, objects: Ob
     assert hand.are(JobState.RESUMED) == ["use"]
 
 
+@pytest.mark.parametrize("is_enabled", [True, False], ids=["queues", "no queues"])
+def test_a_job_waits_of_which_a_new_leader_knows_before_it_handles_its_news(
+    is_enabled: bool, objects: Objects, hand: ControllerByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand.configure(Queueing(is_enabled=is_enabled))
+    objects.uids["prep"] = "uid-prep"
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(hand.cluster.service, "tell", lambda told: None)
+        create_waiting(hand, PREP)
+    hand.lead_again(lambda: None)
+    hand.run(40)
+    assert hand.are(JobState.HELD) == ["use"]
+    assert "waits until Job prep" in why(hand)
+
+
 def test_a_job_waits_for_the_later_one_of_a_name_while_the_watch_knows_an_earlier_one(
     objects: Objects, hand: ControllerByHand
 ) -> None:
