@@ -8,7 +8,7 @@ from http import HTTPStatus
 import click
 
 from hived.values.errors import UserError
-from hived_cli.get import me_option, user_option
+from hived_cli.get import check_user, me_option, user_option
 from hived_cli.helpers.answers import as_json, ask, output_option, yes_option
 from hived_cli.helpers.connecting import asks_api_server, asks_service, unwatched_jobs
 from hived_cli.helpers.listing import selector_option
@@ -94,8 +94,7 @@ def command(
       hived delete me~train/default -o json --yes
     """
     kube = connect()
-    if user and is_mine:
-        raise click.UsageError("expected --me or --user, not both: they would be jobs of either")
+    check_user(user, is_mine=is_mine)
     is_chosen = bool(user or is_mine or selector)
     if is_chosen == bool(names):
         raise click.UsageError("give either names of jobs, or some of --me, --user and --selector")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import groupby
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import click
 import msgspec
@@ -63,6 +63,7 @@ from hived_extender.api.waiting import (
     FreeCells,
     Job,
     Jobs,
+    JobState,
     NodeView,
     is_not_ready,
     with_records,
@@ -413,10 +414,40 @@ user_option = click.option("--user", default="", metavar="NAME", help="Jobs of t
 
 me_option = click.option("--me", "is_mine", is_flag=True, help="Jobs of the caller, as the service or the login says.")
 
+
+def check_user(user: str, *, is_mine: bool) -> None:
+    """Raise UsageError for both of these options."""
+    if user and is_mine:
+        raise click.UsageError("expected --me or --user, not both: they would be jobs of either")
+
+
 QUEUED = "500"
 """Jobs of queues that are shown, first ones first."""
 
 STATES = get_args(get_type_hints(Job)["state"])
+
+STATE_WORDS: dict[str, JobState] = {
+    "pending": "Waiting",
+    "queued": "Waiting",
+    "suspended": "Held",
+    "terminating": "Leaving",
+    "completing": "Leaving",
+    "complete": "Completed",
+    "succeeded": "Completed",
+    "done": "Completed",
+    "error": "Failed",
+    "cancelled": "Deleted",
+}
+"""Other words for states of jobs: those of kubectl and Slurm."""
+
+
+class StateChoice(click.Choice[str]):
+    """A state of jobs, in our words or in others' for the same."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The state that a word means. Raises click.BadParameter."""
+        return super().convert(STATE_WORDS.get(value.lower(), value), param, ctx)
+
 
 ENDED_ALONE = tuple(state for state in ENDED_STATES if state != "Preempted")
 """States of jobs that are in no list of those that wait or run."""
@@ -425,12 +456,10 @@ SINCE = "1d"
 
 
 @command.command("jobs")
-@click.argument("name", required=False, shell_complete=complete_jobs)
+@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_jobs)
 @click.option("--vc", default="", metavar="NAME", help="Jobs of this virtual cluster.", shell_complete=complete_vcs)
 @click.option("--waiting", "is_waiting", is_flag=True, help="Jobs that have no cells yet.")
-@click.option(
-    "--state", "wanted_state", type=click.Choice(STATES, case_sensitive=False), help="Jobs in this state."
-)  # fmt: skip
+@click.option("--state", "wanted_state", type=StateChoice(STATES, case_sensitive=False), help="Jobs in this state.")
 @user_option
 @me_option
 @click.option("-n", "--namespace", default="", help="Jobs with pods in this namespace.")
@@ -453,9 +482,9 @@ def jobs(
     inspector: Inspector,
     connect: Callable[..., KubeClient | None],
     show: Show,
-    name: str | None,
+    names: tuple[str, ...],
     is_waiting: bool,
-    wanted_state: str | None,
+    wanted_state: JobState | None,
     is_mine: bool,
     has_pods: bool,
     is_ended: bool,
@@ -468,7 +497,8 @@ def jobs(
     Waiting jobs come first, in the order in which they are served; then those that wait in queues, without pods, as
     `hived get queue` has them. Jobs that are suspended in the record of `hived submit` are read from the API server, if
     you may list its ConfigMaps. A job is a job object with all of its pods, a gang, an affinity group or a single pod,
-    by the name that `hived why` takes; with NAME those that it means.
+    by the name that `hived why` takes; with NAME those that it means. If one of several names is unknown the others are
+    shown all the same, and the exit code is 1.
 
     PODS counts the pods of a job that has several, as in `40 of 50 done, 6 run, 4 wait`. Those to come are not created
     yet; failed ones may have been replaced. WHEN has its kind: certain, bounded by what the holders declared, estimated
@@ -477,12 +507,13 @@ def jobs(
 
     With --ended those are shown that have ended, for a week: their state, the exit code and reason of the pod that
     decided, how long they ran, the GPU-hours of all of their runs, and when and for whom they were preempted. The
-    states Completed, Failed, Evicted, Deleted and Unknown imply it.
+    states Completed, Failed, Evicted, Deleted and Unknown imply it. Words of kubectl and Slurm do for states, too:
+    pending is Waiting.
 
     \b
     Examples:
       hived get jobs
-      hived get jobs train
+      hived get jobs train other
       hived get jobs --waiting --vc research
       hived get jobs --user me --watch
       hived get jobs train --pods            its pods one by one
@@ -496,6 +527,7 @@ def jobs(
     is_ended = is_ended or bool(since) or wanted_state in ENDED_ALONE
     if is_waiting and wanted_state:
         raise click.UsageError("--waiting and --state exclude each other")
+    check_user(wanted["user"], is_mine=is_mine)
     if is_ended:
         _check_ended(is_waiting=is_waiting, state=wanted_state, selector=wanted["selector"], since=since)
     since = since or SINCE
@@ -503,16 +535,15 @@ def jobs(
     part = {"ended": (since,)} if is_ended else {"queued": (QUEUED,)}
     asked = {**{key: (value,) for key, value in wanted.items()}, "state": states, **part}
     path = jobs_path(asked | ({"pods": ("1",)} if has_pods else {}) | ({"me": (getpass.getuser(),)} if is_mine else {}))
-    is_limited = name is not None or is_mine or any(states) or any(wanted.values())
-    is_known = name is None
+    is_limited = bool(names) or is_mine or any(states) or any(wanted.values())
+    is_known, refusals = False, list[UserError]()
 
     def is_wanted(job: Job) -> bool:
         """Return whether the options choose a job without pods; the service chooses among all others."""
-        users = {wanted["user"], getpass.getuser() if is_mine else ""} - {""}
         return (
             not (wanted["node"] or wanted["selector"])
             and wanted["vc"] in ("", job.vc)
-            and (not users or job.user in users)
+            and (getpass.getuser() if is_mine else wanted["user"]) in ("", job.user)
             and (job.state in states or not any(states))
         )
 
@@ -526,26 +557,49 @@ def jobs(
         elif held := [job for job in held if is_wanted(job)]:
             found = with_records(found, held)
             told = msgspec.json.encode(Jobs(items=found))
-        if name is not None:
-            found = matching([job for job in found if job.name != MASKED], name, wanted["namespace"])
         return told, found
+
+    def named(found: Sequence[Job]) -> list[Job]:
+        """Those of the jobs that the names mean, in the order of the names, each once."""
+        seen = [job for job in found if job.name != MASKED]
+        meant = [job for name in names for job in matching(seen, name, wanted["namespace"])]
+        return list({id(job): job for job in meant}.values()) if names else list(found)
 
     def answer() -> Answer:
         nonlocal is_known
-        told, found = fetch()
-        if not found and wanted["vc"]:
+        told, all_found = fetch()
+        if not all_found and wanted["vc"]:
             of_vc(inspector.free_cells(), wanted["vc"])
-        if not found and not is_known and name is not None:
-            check_known(inspector, name, wanted["namespace"], is_ended=is_ended)
-            told, found = fetch()
+        missing = [name for name in names if not matching(all_found, name, wanted["namespace"])]
+        if missing and not is_known:
+            refusals[:] = _unknown(inspector, missing, wanted["namespace"], is_ended=is_ended)
+            if len(refusals) == len(names):
+                raise refusals[0]
+            told, all_found = fetch()
         is_known = True  # with --watch it may go
+        found = named(all_found)
         if output == "json":
-            return ordered_json(told if name is None else as_json(Jobs(items=found)))
+            return ordered_json(as_json(Jobs(items=found)) if names else told)
         if is_ended:
             return _ended_jobs(found, since, is_wide=output == "wide")
-        return _present_jobs(found, is_limited=is_limited, is_wide=output == "wide")
+        return _present_jobs(found, wanted_state, is_limited=is_limited, is_wide=output == "wide")
 
     show(answer)
+    for refusal in refusals:
+        click.echo(f"Error: {refusal.message}", err=True)
+    if refusals:
+        raise SystemExit(1)
+
+
+def _unknown(inspector: Inspector, names: Sequence[str], namespace: str, *, is_ended: bool) -> list[UserError]:
+    """The errors of those of the names that no job has which waits or runs, or that `is_ended`; see `check_known`."""
+    found = []
+    for name in dict.fromkeys(names):
+        try:
+            check_known(inspector, name, namespace, is_ended=is_ended)
+        except UserError as error:
+            found.append(error)
+    return found
 
 
 def _without_held(jobs: Sequence[Job], held: Sequence[Job]) -> list[Job]:
@@ -576,8 +630,12 @@ def _ended_jobs(jobs: Sequence[Job], since: str, *, is_wide: bool) -> str:
     return form().headless(ended_table(form().ordered(jobs, ended_columns(now)), now, is_wide=is_wide))
 
 
-def _present_jobs(jobs: Sequence[Job], *, is_limited: bool, is_wide: bool) -> str:
+def _present_jobs(jobs: Sequence[Job], state: JobState | None, *, is_limited: bool, is_wide: bool) -> str:
     """Return the table of jobs that wait or run, or a sentence if there is none. `is_limited`: by any option."""
+    if not jobs and state == "Preempted":
+        return "No such job is gone after a preemption; hived why says it of one that waits or runs again."
+    if not jobs and state:
+        return f"No such job is {state.lower()}."
     if not jobs:
         return "No such job waits or runs." if is_limited else "No job waits or runs."
     now = datetime.now(UTC)
@@ -708,6 +766,7 @@ def queue(
       hived get queue research --me
       hived get queue --jobs -o json | jq -r '.items[] | select(.state == "Waiting") | .name'
     """
+    check_user(user, is_mine=is_mine)
     chosen = {"user": user, "me": getpass.getuser() if is_mine else "", "selector": selector}
     if name is None and not has_jobs and not any(chosen.values()):
         show(lambda: ordered_json(inspector.fetch(QUEUES_PATH)) if output == "json" else _queues(inspector.queues()))

@@ -451,7 +451,58 @@ def test_a_name_that_means_nothing_is_a_mistake(
 
 def test_a_job_that_other_options_leave_out_is_no_mistake(service: WaitingService) -> None:
     result = get(service, "jobs", "solo", "--state", "waiting")
-    assert (result.exit_code, result.output) == (0, "No such job waits or runs.\n")
+    assert (result.exit_code, result.output) == (0, "No such job is waiting.\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "names"),
+    [
+        ("pending", ["podgroup/lab/gang"]),
+        ("Queued", ["podgroup/lab/gang"]),
+        ("succeeded", ["default/over"]),
+        ("COMPLETED", ["default/over"]),
+    ],
+)
+def test_states_have_the_words_of_kubectl_and_slurm_too(service: WaitingService, word: str, names: list[str]) -> None:
+    service.ended = [replace(SOLO, name="default/over", state="Completed", ended=Ended(at="2026-01-01T00:00:00Z"))]
+    told = json.loads(get(service, "jobs", "--state", word, "-o", "json").output)
+    assert [job["name"] for job in told["items"]] == names
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("pending", "No such job is waiting.\n"),
+        ("preempted", "No such job is gone after a preemption; hived why says it of one that waits or runs again.\n"),
+    ],
+)
+def test_no_job_in_a_state_is_said_in_words(service: WaitingService, state: str, said: str) -> None:
+    service.jobs = [SOLO]
+    assert get(service, "jobs", "--state", state).output == said
+
+
+def test_several_names_are_shown_in_their_order_and_each_job_once(service: WaitingService) -> None:
+    assert [row[0] for row in rows(service, "jobs", "solo", "gang", "default/solo")[1:]] == [
+        "default/solo",
+        "podgroup/lab/gang",
+    ]
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_of_several_names_known_ones_are_shown_and_unknown_ones_are_told(service: WaitingService, form: str) -> None:
+    result = get(service, "jobs", "solo", "gong", "-o", form)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(
+        "Error: no job, gang, group or pod 'gong' waits or runs; nearest: podgroup/lab/gang"
+    )
+    assert "default/solo" in result.stdout
+    assert "podgroup/lab/gang" not in result.stdout
+
+
+@pytest.mark.parametrize("what", ["jobs", "queue"])
+def test_jobs_of_either_of_two_users_are_not_asked_for(service: WaitingService, what: str) -> None:
+    result = get(service, what, "--me", "--user", "x")
+    assert (result.exit_code, "expected --me or --user, not both" in result.stderr) == (2, True)
 
 
 def test_waiting_is_a_state_already(service: WaitingService) -> None:
