@@ -150,8 +150,8 @@ def _why_gated(backend: Backend, name: str, mask: Mask) -> Why | None:
     if queues is None or not queues.is_enabled:
         return None
     _, listed = backend.insight.find(name)
-    seen = mask.seen(queues.namespaces())
-    found = next(filter(None, (why_queued(queues, backend.insight, each, seen) for each in listed.queues_as)), None)
+    seen, first = mask.seen(queues.namespaces()), queues.first_of(listed.queues_as)
+    found = why_queued(queues, backend.insight, first, seen) if first else None
     return None if found is None else replace(found, job=held_as(listed.job, found.job))
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from html import unescape
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from hived_extender.api.waiting import MASKED
 from hived_extender.http.access import Gate, Reviews
 from hived_extender.http.app import create_app
 from hived_extender.http.change_rights import ConfigPushes
+from hived_extender.jobs.kinds.gates import GATE
 from hived_extender.jobs.kinds.marks import USER
 from hived_extender.kube.metrics import Metrics
 from hived_extender.queues.answering import QueueAnswers
@@ -232,3 +234,33 @@ def test_the_form_of_an_owner_holds_and_does_not_move(client: FlaskClient) -> No
         for each in ("hold", "release", "front")
     ]
     assert statuses == [303, 303, 403]
+
+
+def test_a_set_waits_as_its_first_part_does_and_names_no_hidden_job_that_took_its_cells_back(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs, Rights.running(USERS, PATHS) as reviews:
+        extender, answers = jobs.running.extender, QueueAnswers(jobs.running.extender.queues)
+        jobs.expect(lambda: extender.queues.turns is not None)
+        for namespace in ("cv", "finance"):
+            jobs.kube.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        pod = template("a", 8, "10", "100000")
+        pod["metadata"]["labels"] = labels = {"app": "web"}
+        pod["spec"] |= {"restartPolicy": "Always", "schedulingGates": [{"name": GATE}]}
+        spec = {"replicas": 3, "podManagementPolicy": "Parallel", "selector": {"matchLabels": labels}, "template": pod}
+        sets = "/apis/apps/v1/namespaces/cv/statefulsets"
+        jobs.kube.create(sets, {"metadata": {"name": "web"}, "spec": spec})
+        jobs.expect(lambda: [job.state for job in answers.jobs("a")] == ["Waiting", "Running", "Running"])
+        owner = {"suspend": True, "template": template("b", 8, "10", "100000")}
+        jobs.kube.create(JOBS.replace("default", "finance"), {"metadata": {"name": "merger"}, "spec": owner})
+        jobs.expect(lambda: [job.state for job in answers.jobs("a")] == ["Waiting", "Waiting", "Running"])
+        gate, name = Gate(None, Reviews(reviews.kube)), "StatefulSet/cv/web"
+        client = create_app(extender.service, gate, insight=extender.insight, queues=answers).test_client()
+        left, stays = (job.name for job in answers.jobs("a") if job.position)  # the one that had cells is first
+        for first, by in ((stays, ""), (left, "Job/finance/merger")):
+            answers.act(QueueArgs(first, "move", "front"))
+            for token, winner in ((BOSS, by), (ANN, by and MASKED)):
+                rows = {job["name"]: job for job in get(client, "/v1/inspect/jobs?queued=9&new", token).json["items"]}
+                why = get(client, f"/v1/inspect/why/{name}", token).json["job"]
+                told = [(job["place"], job.get("preempted", {}).get("by", "")) for job in (rows[name], why)]
+                assert told == [(1, winner)] * 2
+                words = unescape(text_of(page(client, f"/page/jobs/{name}", token)))
+                assert [part in words for part in ("at place 1", f" for {by and winner}.")] == [True, bool(by)]

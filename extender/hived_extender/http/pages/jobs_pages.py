@@ -186,7 +186,8 @@ class JobsPages:
         is_seen = mask.shows(listed.job.namespace)
         if listed.name != name or not is_seen:
             return self._elsewhere(name, mask, listed.name if is_seen else "")
-        queued = queued or next(filter(None, (self._place(each, mask) for each in listed.queues_as)), None)
+        if queued is None and self._queues is not None:
+            queued = self._place(self._queues.first_of(listed.queues_as), mask)
         if queued is not None and queued.state in WITHOUT_PODS:
             return self._waiting_in_queue(queued, mask, listed.job)
         why = mask.why(self._answering.why(listed.name), view.snapshot.at, view.namespaces)
@@ -208,10 +209,9 @@ class JobsPages:
         assert queues is not None
         seen = mask.seen(queues.namespaces())
         view, why = self._answering.view(), why_queued(queues, self._answering, queued.name, seen)
-        why = (
-            Why(job=mask.job(job_of(queued, view))) if why is None else mask.why(why, view.snapshot.at, view.namespaces)
-        )
+        why = why or Why(job=job_of(queued, view))
         why = why if whole is None else msgspec.structs.replace(why, job=held_as(whole, why.job))
+        why = mask.why(why, view.snapshot.at, view.namespaces)
 
         def outcome(words: Sequence[str]) -> IfResult | None:
             found = try_on_queued(queues, self._answering, queued.name, seen, words, mask.shows)
