@@ -71,6 +71,7 @@ from hived_jobs.submission import (
     PlannedPod,
     Submission,
     TooLargeError,
+    check_leaf_cell_type,
     priority_classes,
 )
 
@@ -269,6 +270,9 @@ class NeverRuns(click.ClickException):
 @click.option(
     "--priority", metavar="PRIORITY", help="crit, prod, test, oppo or a number from -1 to 1000; wins over the file's."
 )
+@click.option(
+    "--gpu-type", metavar="TYPE", help="Leaf cell type of the pods' GPUs, such as A100; wins over the file's."
+)
 @click.option("--user", default=getpass.getuser, show_default="your login name", help="Whose job it is.")
 @click.option(
     "-n", "--namespace", default="default", show_default=True, help="Namespace of jobs and pods that name none."
@@ -359,6 +363,7 @@ def command(
     Examples:
       hived submit job.yaml
       hived submit job.yaml --vc research --priority prod
+      hived submit job.yaml --gpu-type A100
       hived submit job.yaml --time 2h --begin +30m
       hived submit train.yaml --after prepare,afterany:cleanup
       hived submit sweep.yaml --array 1-100:5%4
@@ -535,9 +540,11 @@ def _tell_created(created: Created, found: Configuration | None, output: str, *,
 
 
 def _submission(
-    found: Configuration | None, vc: str | None, priority: str | None, user: str, namespace: str,
+    found: Configuration | None, vc: str | None, priority: str | None, gpu_type: str | None, user: str, namespace: str,
     scheduler_name: str | None,
 ) -> Submission:  # fmt: skip
+    if gpu_type is not None and found is not None:
+        check_leaf_cell_type(gpu_type, found.cluster)
     return Submission(
         user=user,
         virtual_cluster=vc,
@@ -545,6 +552,7 @@ def _submission(
         scheduler_name=scheduler_name,
         cluster=found.cluster if found is not None else None,
         namespace=namespace,
+        leaf_cell_type=gpu_type,
     )
 
 

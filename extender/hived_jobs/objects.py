@@ -16,7 +16,7 @@ from hived_config.loader import Configuration
 from hived_config.reader import closest
 from hived_config.words import counted
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
-from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.jobs.asks import LEAF_CELL_TYPE, PRIORITY, VIRTUAL_CLUSTER
 from hived_extender.jobs.document import Part
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.job import Job as SeenJob
@@ -32,6 +32,7 @@ from hived_extender.kube.client import KubeClient, KubeError
 from hived_jobs import trainer
 from hived_jobs.documents import Document, Section
 from hived_jobs.submission import (
+    WISHES,
     Job,
     Manifest,
     PlannedJob,
@@ -55,7 +56,7 @@ _SERVER_FIELDS = (
 )
 """Metadata that an API server writes, and refuses in a new object."""
 
-_WORDS = (VIRTUAL_CLUSTER, PRIORITY, TASK, TASK_MINIMUMS)
+_WORDS = (VIRTUAL_CLUSTER, PRIORITY, LEAF_CELL_TYPE, TASK, TASK_MINIMUMS)
 """Annotations of pods, beside those of gangs, that `hived submit` writes."""
 
 _MOST_ASKED = 1000
@@ -200,10 +201,10 @@ def _mark_others(document: Document, manifest: Manifest, job: Job, fields: Colle
             words[marks.USER] = submission.user
         if words and SCHEDULING_SPEC not in said["annotations"]:
             trainer.annotate_pods(spec, words, fields)
-    elif submission.virtual_cluster or submission.priority is not None:
+    elif (submission.virtual_cluster, submission.priority, submission.leaf_cell_type) != (None,) * 3:
         document.warnings.append(
-            f"{document.file}: --vc and --priority are not written into {job.kind} {job.name}: no pod template was "
-            f"found in it; annotate its pods with {VIRTUAL_CLUSTER} and {PRIORITY}"
+            f"{document.file}: {WISHES} are not written into {job.kind} {job.name}: no pod template was found in it; "
+            f"annotate its pods with {VIRTUAL_CLUSTER}, {PRIORITY} and {LEAF_CELL_TYPE}"
         )
 
 

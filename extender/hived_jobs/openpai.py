@@ -81,7 +81,9 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The part that all tasks of a job share. `retries` of the whole job are endless if None."""
+    """The part that all tasks of a job share. `retries` of the whole job are endless if None, and `leaf_cell_type` of
+    tasks with GPUs is their own.
+    """
 
     name: str
     user: str
@@ -90,6 +92,7 @@ class Job:
     is_gang: bool
     flags: dict[str, bool]
     retries: int | None
+    leaf_cell_type: str | None = None
 
     @property
     def full_name(self) -> str:
@@ -200,6 +203,10 @@ def _within_one(section: Section, cluster: ClusterSpec | None) -> str:
 def _placed_role(role: TaskRole, wish: Section, job: Job, capacity: Capacity | None) -> TaskRole:
     sku, pin = _place_of(wish, "skuType"), wish.text("pinnedCellId", "")
     sku_type = sku.text("skuType", "")
+    if role.resources.gpu and job.leaf_cell_type is not None:
+        if pin:
+            raise wish.refuse("pinnedCellId", "it says which cell to use: leave --gpu-type out")
+        sku_type = job.leaf_cell_type
     gang_count = wish.whole("minGangInstance", role.instances, maximum=MAX_INSTANCES)
     if gang_count != role.instances:
         wish.warn("minGangInstance", f"not honoured: all {role.instances} instances start together")
@@ -360,6 +367,7 @@ def _job(root: Section, submission: Submission) -> Job:
         is_gang=extras.flag("gangAllocation", True),
         flags=flags,
         retries=None if retries < 0 else retries,
+        leaf_cell_type=submission.leaf_cell_type,
     )
 
 

@@ -34,9 +34,9 @@ NO_SCHEDULER = ("", "default-scheduler")
 def plan_pod(document: Document, submission: Submission) -> PlannedJob:
     """The pod with its scheduling spec, if it has one, complete.
 
-    `--vc` and `--priority` win over the annotation; leafCellNumber, if missing, is the number of GPUs in the limits
-    (any resource such as nvidia.com/gpu). The scheduler's name, the limit that makes the pod ours and the priority
-    class are added where absent; of a pod without a spec, only the scheduler's name.
+    `--vc`, `--priority` and `--gpu-type` win over the annotation; leafCellNumber, if missing, is the number of GPUs in
+    the limits (any resource such as nvidia.com/gpu). The scheduler's name, the limit that makes the pod ours and the
+    priority class are added where absent; of a pod without a spec, only the scheduler's name.
 
     Raises UserError, with file, line and place, if something needed is in none of these places, or the finished spec is
     not valid.
@@ -106,6 +106,10 @@ def _scheduling_spec(
         scheduling["virtualCluster"] = submission.virtual_cluster
     if submission.priority is not None:
         scheduling["priority"] = submission.priority
+    if submission.leaf_cell_type is not None:
+        if scheduling.get("pinnedCellId"):
+            raise annotations.refuse(SCHEDULING_SPEC, "pinnedCellId says which cell to use: leave --gpu-type out")
+        scheduling["leafCellType"] = submission.leaf_cell_type
     if not scheduling.get("virtualCluster"):
         option = "--vc NAME" if submission.cluster is None else vc_options(submission.cluster.virtual_clusters)
         raise annotations.refuse("", f"it names no virtual cluster: add {option}, or write it into {SCHEDULING_SPEC}")

@@ -53,6 +53,7 @@ class Wishes(msgspec.Struct, rename="camel", omit_defaults=True):
     scheduler_name: str | None = None
     sizes: dict[str, RoleSize] = {}
     names_user: bool = False
+    leaf_cell_type: str | None = None
 
 
 class JobState(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True):
@@ -104,7 +105,7 @@ class Record:
         wishes = self.wishes
         submission = Submission(
             wishes.user, wishes.virtual_cluster, wishes.priority, wishes.scheduler_name, None, self.namespace,
-            wishes.sizes, wishes.names_user,
+            wishes.sizes, wishes.names_user, wishes.leaf_cell_type,
         )  # fmt: skip
         return plan_document(
             stored_document(self.document, f"ConfigMap {self.namespace}/{NAME_PREFIX}{self.name}"), submission
@@ -119,8 +120,9 @@ def record_of(job: PlannedJob, submission: Submission, phase: Phase) -> Record:
     """The record of a new job. A queue that is a virtual cluster is one of the wishes: configurations change."""
     vc = job.virtual_cluster or None
     wishes = Wishes(
-        submission.user, vc, submission.priority, submission.scheduler_name, dict(job.sizes), job.names_user
-    )
+        submission.user, vc, submission.priority, submission.scheduler_name, dict(job.sizes), job.names_user,
+        submission.leaf_cell_type,
+    )  # fmt: skip
     document = msgspec.json.encode(job.document).decode()
     return Record(job.namespace, job.name, job.kind, document, wishes, JobState(phase), labels=job.labels)
 

@@ -15,8 +15,9 @@ import msgspec
 from hived.values.errors import UserError
 from hived.values.specs import ClusterSpec
 from hived_config.words import counted
+from hived_extender.jobs.amounts import cluster_capacity
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
-from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER, priority_class_name
+from hived_extender.jobs.asks import LEAF_CELL_TYPE, PINNED_CELL, PRIORITY, VIRTUAL_CLUSTER, priority_class_name
 from hived_extender.jobs.kinds import koordinator, marks, table
 from hived_extender.jobs.kinds.description import NoObjects
 from hived_extender.jobs.kinds.own import TASK, TASK_MINIMUMS
@@ -156,6 +157,7 @@ class Submission:
     namespace: str = "default"
     sizes: Mapping[str, RoleSize] = field(default_factory=dict)
     names_user: bool = False
+    leaf_cell_type: str | None = None
 
     def scheduler_for(self, virtual_cluster: str) -> str:
         """The scheduler that serves a virtual cluster: OpenPAI runs one kube-scheduler per VC."""
@@ -196,6 +198,9 @@ def name_user(metadata: Manifest, submission: Submission) -> None:
     if submission.user and not marks.user_said(metadata.get("labels") or {}, annotations):
         annotations[marks.USER] = submission.user
 
+
+WISHES = "--vc, --priority and --gpu-type"
+"""The options of a submitter that pods get as annotations."""
 
 SCHEDULER = "hived"
 """The schedulerName of pods whose virtual cluster is not known before they are created."""
@@ -287,14 +292,19 @@ class Job:
         return PlannedPod(manifest, self.submission.priority, role.name)
 
     def ask(self, metadata: Manifest, spec: Manifest) -> None:
-        """Write onto a pod which virtual cluster, priority and scheduler it is to have, where that is known.
+        """Write onto a pod which virtual cluster, priority, devices and scheduler it is to have, where that is known.
 
-        One with a scheduling spec of its own keeps to that: the service reads nothing else.
+        One with a scheduling spec of its own keeps to that: the service reads nothing else. Raises UserError for a type
+        of devices beside a pinned cell.
         """
         spec["schedulerName"] = self._scheduler_of(spec)
         if SCHEDULING_SPEC in metadata["annotations"]:
             return
         priority, said = self.submission.priority, dict[str, str]()
+        if self.submission.leaf_cell_type is not None:
+            if PINNED_CELL in metadata["labels"] or PINNED_CELL in metadata["annotations"]:
+                raise UserError(f"{self.kind} {self.name}: {PINNED_CELL} says which cell to use: leave --gpu-type out")
+            said[LEAF_CELL_TYPE] = self.submission.leaf_cell_type
         if self.virtual_cluster:
             said[VIRTUAL_CLUSTER] = self.virtual_cluster
         if priority is not None:
@@ -309,9 +319,9 @@ class Job:
     def planned(self, document: Document, pods: Sequence[PlannedPod], **more: Any) -> PlannedJob:
         """Return the plan, of which `more` are fields; warns about every key of the document that was not read."""
         self.root.warn_unknown()
-        wishes = self.submission.virtual_cluster, self.submission.priority
-        if wishes != (None, None) and any(SCHEDULING_SPEC in pod.manifest["metadata"]["annotations"] for pod in pods):
-            self.root.warn("spec", f"--vc and --priority do not change pods with the annotation {SCHEDULING_SPEC}")
+        wishes = self.submission.virtual_cluster, self.submission.priority, self.submission.leaf_cell_type
+        if wishes != (None,) * 3 and any(SCHEDULING_SPEC in pod.manifest["metadata"]["annotations"] for pod in pods):
+            self.root.warn("spec", f"{WISHES} do not change pods with the annotation {SCHEDULING_SPEC}")
         return PlannedJob(
             pods,
             kind=self.kind,
@@ -387,6 +397,13 @@ def virtual_cluster_of(submission: Submission, queue: tuple[Section, str] | None
         return name
     section.warn(key, f"not honoured: queue {name} is no virtual cluster of the configuration")
     return ""
+
+
+def check_leaf_cell_type(name: str, cluster: ClusterSpec) -> None:
+    """Raise UserError if the cluster has no leaf cells of this type."""
+    types = cluster_capacity(cluster).by_type
+    if name not in types:
+        raise UserError(f"GPU type {name} does not exist; the configuration has {', '.join(sorted(types))}")
 
 
 class _Port(msgspec.Struct, rename="camel"):

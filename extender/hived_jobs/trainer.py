@@ -29,7 +29,7 @@ def annotate_pods(spec: dict[str, Any], words: Mapping[str, str], known: Collect
     if known and field not in known:
         raise UserError(
             f"the TrainJobs of this cluster have no {field}, which gives {', '.join(words)} to their pods: install "
-            "Kubeflow Trainer 2.1 or later, or write it into the runtime, without --vc and --priority here"
+            "Kubeflow Trainer 2.1 or later, or write it into the runtime, without --vc, --priority and --gpu-type here"
         )
     metadata = {"annotations": dict(words)}
     if field == OVERRIDES:

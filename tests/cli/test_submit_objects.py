@@ -219,7 +219,8 @@ def test_options_that_no_template_takes_are_warned_of(tmp_path):
     [document] = read_jobs(str(file))
     plan_as_object(document, Submission("me", virtual_cluster="research"))
     [warning] = document.warnings
-    assert "--vc and --priority are not written into SparkApplication fit: no pod template was found" in warning
+    told = "--vc, --priority and --gpu-type are not written into SparkApplication fit: no pod template was found"
+    assert told in warning
 
 
 def test_a_job_of_kubeflow_has_the_words_of_its_gang(submit, kube):

@@ -93,7 +93,7 @@ def test_a_scheduling_spec_in_a_template_stands_whatever_the_command_line_says(p
     text = PLAIN.replace('note: "1"', f"{SCHEDULING_SPEC}: '{{virtualCluster: research, leafCellNumber: 2}}'")
     assert plan(text)[1] == []
     job, [warning] = plan(text, virtual_cluster="product", priority=7)
-    assert "spec: --vc and --priority do not change pods with the annotation" in warning
+    assert "spec: --vc, --priority and --gpu-type do not change pods with the annotation" in warning
     for pod in job.pods:
         assert pod.manifest["metadata"]["annotations"].keys().isdisjoint((VIRTUAL_CLUSTER, PRIORITY))
         assert "priorityClassName" not in pod.manifest["spec"]
