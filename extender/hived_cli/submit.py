@@ -290,12 +290,14 @@ class NeverRuns(click.ClickException):
     "--time",
     "limit",
     metavar="DURATION",
-    help="End the job after so long, such as 90m, 1h30m, 2d or 1-12:00:00. Plans count on it.",
+    help="End the job after so long, such as 90m, 1h30m, 2d or 1-12:00:00; a number alone is minutes, as for sbatch. "
+    "Plans count on it.",
 )
 @click.option(
     "--begin",
     metavar="TIME|+DURATION",
-    help="Start the job no earlier: at a time such as 2026-12-01T18:00:00Z, or so long from now.",
+    help="Start the job no earlier than 18:00, tomorrow, 2026-12-24T18:00 (times of this machine's zone) or "
+    "2026-12-24T18:00:00Z, or so long from now: +2h, now+30m.",
 )
 @click.option(
     "--after",
@@ -365,6 +367,7 @@ def command(
       hived submit job.yaml --vc research --priority prod
       hived submit job.yaml --gpu-type A100
       hived submit job.yaml --time 2h --begin +30m
+      hived submit job.yaml --time 90 --begin 18:00
       hived submit train.yaml --after prepare,afterany:cleanup
       hived submit sweep.yaml --array 1-100:5%4
       hived submit job.yaml --dry-run

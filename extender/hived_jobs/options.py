@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from hived.values.errors import UserError
@@ -17,8 +18,6 @@ from hived_extender.jobs.kinds.kind import Kind, path_of
 from hived_extender.jobs.kinds.kubeflow import REPLICA_SPECS
 from hived_extender.jobs.progress import (
     EXPECTED_DURATION,
-    read_duration,
-    read_time,
     read_whole_duration,
     write_time,
 )
@@ -26,6 +25,8 @@ from hived_extender.jobs.starts import MOST_AWAITED, Awaited, Condition, written
 from hived_extender.kube.client import KubeClient, KubeError
 from hived_jobs.documents import Document
 from hived_jobs.kinds import makes_no_pods
+from hived_jobs.moments import read_moment
+from hived_jobs.moments import told as told_moment
 from hived_jobs.objects import SERVICES, Place, template_places
 from hived_jobs.served import Served
 
@@ -98,17 +99,16 @@ def read_array(text: str) -> Array:
     return array
 
 
-def read_begin(text: str, now_s: float) -> float:
-    """The moment of `--begin`: a time in RFC 3339, or `+DURATION` from now on. Raises UserError."""
-    if text.startswith("+"):
-        found = now_s + read_duration(text[1:])
-    else:
-        try:
-            found = read_time(text)
-        except UserError as error:
-            raise UserError(f"--begin: {error.message}, or a duration such as +2h30m") from None
-        if found <= now_s:
-            raise UserError(f"--begin {text}: that has passed, it is {write_time(now_s)}; leave --begin out")
+def read_begin(text: str, now_s: float) -> float | None:
+    """The moment of `--begin`, None for now; see `read_moment`. Raises UserError."""
+    try:
+        found = read_moment(text, now_s)
+    except UserError as error:
+        raise UserError(f"--begin: {error.message}") from None
+    if found is None:
+        return None
+    if found <= now_s:
+        raise UserError(f"--begin {text}: that has passed, it is {told_moment(now_s)}; leave --begin out")
     if not write_time(found):
         raise UserError(f"--begin {text}: that is after the year 9999")
     return math.ceil(found)
@@ -159,6 +159,7 @@ def write_options(
     if options.array is not None:
         told += job.write_array(options.array)
     if options.limit_s is not None:
+        told += [f"run limit {timedelta(seconds=options.limit_s)} (hours:minutes:seconds)"]
         told += job.write_limit(options.limit_s)
     if options.is_timed:
         told += job.hold(options.begin_s, awaited)
@@ -255,7 +256,7 @@ class _Job:
     def hold(self, begin_s: float | None, awaited: Sequence[Awaited]) -> list[str]:
         said = {marks.AFTER: written_after(awaited), marks.BEGIN: None if begin_s is None else write_time(begin_s)}
         words = {key: text for key, text in said.items() if text is not None}
-        told = [f"begins at {words[marks.BEGIN]} at the earliest"] if marks.BEGIN in words else []
+        told = [] if begin_s is None else [f"begins at {told_moment(begin_s)} at the earliest"]
         told += [f"waits for {one.kind} {one.name} ({one.condition})" for one in awaited]
         if self.is_object and self.followed is not None:
             self._hold_object(self.followed, words)

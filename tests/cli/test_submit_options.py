@@ -1,5 +1,6 @@
 """`hived submit --time, --array, --begin, --after`: what they write into a job, and what they refuse."""
 
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from types import SimpleNamespace
@@ -12,9 +13,10 @@ from click.testing import CliRunner
 
 from hived_cli import main
 from hived_extender.jobs.kinds.marks import AFTER, BEGIN, HELD
-from hived_extender.jobs.progress import EXPECTED_DURATION
+from hived_extender.jobs.progress import EXPECTED_DURATION, write_time
 from hived_extender.kube.client import KubeClient, KubeError
-from hived_jobs.options import read_after, read_begin
+from hived_jobs.kinds import read_jobs
+from hived_jobs.options import Options, read_after, read_begin, read_limit, write_options
 from hived_lab.embedded.apiserver.server import ApiServer
 from hived_lab.start import start_embedded
 from tests.cli.test_submit_objects import CONFIGURATION, JOB, JOBS, RAY, TORCH
@@ -198,7 +200,8 @@ RUNS_ON = RAY_JOB.replace("shutdownAfterJobFinishes: true", "shutdownAfterJobFin
     [
         (ALL["Deployment"], ["--time", "2h"], "a Deployment does not end, so it has no run limit: leave --time out"),
         (STATEFUL, ["--time", "2h"], "a StatefulSet does not end"),
-        (JOB, ["--time", "90"], "expected a length of time such as 90m, 1h30m, 2d or 1-12:00:00, found '90'"),
+        (JOB, ["--time", "long"], "expected a length of time such as 90m, 1h30m, 2d or 1-12:00:00, found 'long'"),
+        (JOB, ["--time", "0"], "--time: a limit without end is none: leave it out"),
         (JOB, ["--time", "UNLIMITED"], "--time: a limit without end is none: leave it out"),
         (TORCH, ["--array", "5"], "a PyTorchJob has no array: write its template into a Job (batch/v1)"),
         (POD, ["--array", "5"], "a Pod has no array"),
@@ -208,7 +211,13 @@ RUNS_ON = RAY_JOB.replace("shutdownAfterJobFinishes: true", "shutdownAfterJobFin
         (JOB, ["--array", "5%0"], "with %0 none would ever run"),
         (JOB, ["--array", "1,3"], "expected N, A-B, A-B:STEP, and %LIMIT behind it"),
         (JOB, ["--begin", "2020-01-01T00:00:00Z"], "that has passed"),
-        (JOB, ["--begin", "16:00"], "or a duration such as +2h30m"),
+        (
+            JOB,
+            ["--begin", "soon"],
+            "--begin: expected a moment such as 18:00, 6pm, tomorrow, 'friday 9:00', 2026-12-24,",
+        ),
+        (JOB, ["--begin", "12/24/26"], "or so long from now: +2h, now+30m, now+1hour; found '12/24/26'"),
+        (JOB, ["--begin", "+90"], "--begin: expected a length of time such as 90m"),
         (JOB, ["--begin", "+0m"], "expected a length of time above 0"),
         (CRON, ["--begin", "+1h"], "hived cannot hold a CronJob back: give it a schedule of that time"),
         (RAY, ["--begin", "+1h"], "hived cannot hold a RayService back: submit it at that time"),
@@ -238,8 +247,72 @@ def test_after_is_read_as_slurm_writes_it(text: str, expected: tuple[tuple[str, 
     assert read_after(text) == expected
 
 
-def test_a_duration_counts_from_now() -> None:
-    assert read_begin("+1h30m", NOW_S) == NOW_S + 5400
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("+1h30m", "2026-11-30T13:30:00Z"),
+        ("now+1hour", "2026-11-30T13:00:00Z"),
+        ("now + 30 minutes", "2026-11-30T12:30:00Z"),
+        ("now+60", "2026-11-30T12:01:00Z"),
+        ("18:00", "2026-11-30T17:00:00Z"),
+        ("13:00", "2026-12-01T12:00:00Z"),
+        ("6:30 PM", "2026-11-30T17:30:00Z"),
+        ("12am", "2026-11-30T23:00:00Z"),
+        ("noon", "2026-12-01T11:00:00Z"),
+        ("tomorrow", "2026-11-30T23:00:00Z"),
+        ("9am tomorrow", "2026-12-01T08:00:00Z"),
+        ("tomorrow+9h", "2026-12-01T08:00:00Z"),
+        ("friday", "2026-12-03T23:00:00Z"),
+        ("mon 9:00", "2026-12-07T08:00:00Z"),
+        ("mon 19:00", "2026-11-30T18:00:00Z"),
+        ("2026-12-24", "2026-12-23T23:00:00Z"),
+        ("2026-12-24T18:00", "2026-12-24T17:00:00Z"),
+        ("2027-07-01 18:00:30", "2027-07-01T16:00:30Z"),
+        ("2026-12-24T18:00:00Z", "2026-12-24T18:00:00Z"),
+        ("2026-12-24T18:00+05:00", "2026-12-24T13:00:00Z"),
+    ],
+)
+def test_a_moment_is_read_as_people_type_it_in_the_zone_of_their_machine(text: str, expected: str, berlin) -> None:
+    found = read_begin(text, NOW_S)
+    assert found is not None
+    assert write_time(found) == expected
+
+
+@pytest.fixture
+def berlin(monkeypatch) -> Iterator[None]:
+    """A machine in Berlin, where it is Monday, 13:00."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_now_holds_nothing_back() -> None:
+    assert read_begin("now", NOW_S) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 5400), ("90m", 5400), ("1h30m", 5400), ("1 Hour 30 minutes", 5400), ("90min", 5400), ("2:00", 120),
+        ("2:00:00", 7200), ("1-12", 129_600), ("1-12:00:00", 129_600), ("2weeks", 1_209_600),
+    ],
+)  # fmt: skip
+def test_a_run_limit_is_read_as_people_and_slurm_write_it(text: str, seconds: int) -> None:
+    assert read_limit(text) == seconds
+
+
+def test_the_answer_has_the_moment_in_utc_and_here_and_the_length(run, write, berlin) -> None:
+    result = run(POD, "--begin", "2100-01-01T18:00", "--time", "90")
+    assert result.exit_code == 0, result.output
+    assert "begin: '2100-01-01T17:00:00Z'" in result.stdout
+    [document] = read_jobs(write(POD))
+    told = write_options(document, Options(read_limit("90"), begin_s=read_begin("2100-01-01T18:00", NOW_S)), None)
+    assert told == [
+        "run limit 1:30:00 (hours:minutes:seconds)",
+        "begins at 2100-01-01T17:00:00Z (2100-01-01 18:00 CET) at the earliest",
+    ]
 
 
 # ---- on a cluster

@@ -44,6 +44,7 @@ _PARTS = re.compile(f"(?:{_PART})+")
 _WITH_DAYS = re.compile(r"(?P<d>[0-9]{1,6})-(?P<h>[0-9]{1,4})(?::(?P<m>[0-9]{1,4})(?::(?P<s>[0-9]{1,4}))?)?", re.ASCII)
 _CLOCK = re.compile(r"(?:(?P<h>[0-9]{1,6}):)?(?P<m>[0-9]{1,9}):(?P<s>[0-9]{1,4})", re.ASCII)
 _MINUTES = re.compile(r"[0-9]{1,9}", re.ASCII)
+_WORDS = re.compile(r"(?<=[0-9])(?:(s)ec(?:ond)?s?|(m)in(?:ute)?s?|(h)(?:ou)?rs?|(d)ays?|(w)eeks?)(?![a-z])", re.ASCII)
 _ENDLESS = ("INFINITE", "UNLIMITED")
 
 
@@ -64,8 +65,10 @@ def declared_limit(pod: Pod) -> tuple[float | None, tuple[str, ...]]:
 
 
 def read_duration(text: str) -> float:
-    """Seconds of our own annotation; a number alone is refused, as Slurm would mean minutes by it. Raises UserError."""
-    found = sum_of_units(text)
+    """Seconds of a length that people type, also in words such as `2 hours`; a number alone is refused, as Slurm would
+    mean minutes by it. Raises UserError.
+    """
+    found = sum_of_units(_short(text))
     if found is None and len(text) <= _LENGTH and not _MINUTES.fullmatch(text):
         found = _slurm(text)
     if found is not None:
@@ -74,11 +77,23 @@ def read_duration(text: str) -> float:
 
 
 def read_whole_duration(text: str) -> int:
-    """Whole seconds of a limit that is to end something, rounded up. Raises UserError, for one without end as well."""
-    found = read_duration(text)
+    """Whole seconds of a limit that is to end something, rounded up. A number alone is minutes, and 0 is no limit, both
+    as for sbatch. Raises UserError, for one without end as well.
+    """
+    found = read_slurm_limit(text) if _MINUTES.fullmatch(text) else read_duration(text)
     if math.isinf(found):
         raise UserError("a limit without end is none: leave it out")
     return math.ceil(found)
+
+
+def _short(text: str) -> str:
+    """A length in units of one letter: `1h30m` of `1 Hour 30 minutes`."""
+    if len(text) > _LENGTH:
+        return text
+    return _WORDS.sub(
+        lambda found: found[found.lastindex or 0],
+        re.sub(r"(?<=\w) +(?=[a-z])|(?<=[a-z]) +(?=[0-9.])", "", text.lower()),
+    )
 
 
 def sum_of_units(text: str) -> float | None:
