@@ -315,7 +315,7 @@ class History:
             del self._there[course.key]
             if course.key in self.live.pods:
                 self._release(course)
-            self.replica.queues.job_gone(course.job.ref, self.now)
+            self.replica.queues.job_gone(course.job.ref)
             self.checks.forget_evictions()
 
     def _shrink(self) -> None:

@@ -176,9 +176,9 @@ class QueuedJobs(Queues):
         elif entry.wanted is None and entry.written is None:
             self._want(entry, Change.NOTE)  # its state was taken off; news count again once it is there
 
-    def job_gone(self, job: JobRef, now: float) -> None:
+    def job_gone(self, job: JobRef) -> None:
         """A job was deleted."""
-        self._over(job.key, now)
+        self._over(job.key, None)
 
     def progressed(self, states: Mapping[str, HoldState], now: float) -> dict[str, str]:
         """Return how far the pods of jobs with cells have come.
@@ -439,16 +439,17 @@ class QueuedJobs(Queues):
         else:
             self.ended(entry.key, now, goes_on=True)
 
-    def _over(self, key: str, now: float) -> None:
+    def _over(self, key: str, ended_s: float | None) -> None:
+        """A job has ended then, or None: it was deleted before."""
         entry = self.entries.pop(key, None)
         self._changed[key] = None
         self._todo.pop(key, None)
         if entry is None or entry.asks is None:
             return
-        if entry.life is Life.WAITING:
+        if entry.life is Life.WAITING or ended_s is None:
             self.removed(key)
         else:
-            self.ended(key, now)
+            self.ended(key, ended_s)
 
     def _go_to(self, entry: JobRecord, life: Life, kept: Kept, change: Change, now: float) -> None:
         entry.life, entry.kept, entry.since_s, entry.progress, entry.lacks_since_s = life, kept, now, None, None

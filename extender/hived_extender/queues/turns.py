@@ -344,7 +344,7 @@ class Turns:
         """
         before = self._names.get(name)
         if before is not None and (seen is None or seen.job.ref != before):
-            self._job_gone(name, before, self._now())
+            self._job_gone(name, before)
         if seen is None:
             return
         try:
@@ -595,14 +595,14 @@ class Turns:
                 self._events.insufficient(self.queues.entries[key].job.ref, reason.text, now)
         return False
 
-    def _job_gone(self, name: JobName, job: JobRef, now: float) -> None:
+    def _job_gone(self, name: JobName, job: JobRef) -> None:
         self._names.pop(name, None)
         self._gone.append(name)
         self._names_changed += 1
         self._events.gone(job.key)
         self._suspending.put(JobsBarred(freed=(name,)))  # a later job of the name may be in no queue
         self._refs.pop(job.key, None)
-        self.queues.job_gone(job, now)
+        self.queues.job_gone(job)
         self._suspending.put(HoldDropped(job.key))
 
     def _kept(self, job: Job, entry: JobRecord | None, earlier: Sequence["Turns"]) -> Kept:

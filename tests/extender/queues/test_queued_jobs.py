@@ -119,8 +119,14 @@ def test_a_job_that_is_over_has_ended() -> None:
 def test_a_waiting_job_that_is_deleted_is_removed() -> None:
     case = Case()
     case.seen(HELD)
-    case.queues.job_gone(REF, 1.0)
+    case.queues.job_gone(REF)
     assert case.queues.names == ["arrived", "removed"]
+
+
+def test_a_job_that_runs_and_is_deleted_is_removed_as_it_has_not_ended() -> None:
+    case = Case().running()
+    case.queues.job_gone(REF)
+    assert case.queues.names == ["arrived", "started", "removed"]
 
 
 def test_a_job_that_is_called_back_waits_again_once_its_pods_are_gone() -> None:

@@ -159,6 +159,17 @@ def debtor(*, is_over: bool = True) -> Desk:
     return desk
 
 
+def test_a_borrower_that_was_deleted_is_played_no_further_so_later_jobs_run_on_the_cells_of_their_own() -> None:
+    desk = Desk(borrows=True)
+    assert desk.come(unit("runs"), unit("ahead", at=1)) == ["runs", "ahead"]
+    desk.now = 100.0
+    for key in ("ahead", "runs"):
+        desk.live.release(key)
+        desk.queues.removed(key)
+    assert desk.come(unit("next", at=100)) == ["next"]
+    assert desk.queues.why("next") == Running(is_borrowed=False, is_entitled=True)
+
+
 def test_an_opportunistic_job_leaves_at_once_although_the_own_schedule_plays_one_that_has_ended() -> None:
     desk = debtor()
     assert desk.come(unit("low", pods=4, priority=-1, at=200)) == ["low"]
