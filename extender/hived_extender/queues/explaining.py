@@ -123,7 +123,8 @@ def refusal(table: Table, key: str, known: Known | None = None) -> Reason | None
     if entry.is_leaving:
         return Leaving(entry.leaving_for, moves=entry.leaving_for == entry.unit.key)
     if entry.life.is_live:
-        return Running(entry.is_borrowed, key in table.own.runs)
+        is_ahead = entry.is_borrowed and key not in table.own.runs and table.has_own_schedule(entry)
+        return Running(entry.is_borrowed, key in table.own.runs, _last_played(table, unit.vc) if is_ahead else None)
     if entry.is_held:
         wait = entry.start_wait
         return Held() if wait is None else NotYet(wait.sentence, wait.begin_s, wait.is_never)
@@ -212,13 +213,23 @@ def _not_entitled(table: Table, entry: Entry, now: float, count: int) -> Reason:
         )  # fmt: skip
     start = reservation.start if reservation.start.is_sure else _estimated(table, unit.vc, reservation, now)
     there = [run for run in table.own.runs_of(unit.vc) if np.isin(run.leaves, reservation.leaves).any()]
-    ended = [(run.end_s, run.unit.key) for run in there if run.end_s is not None]
-    end_s, key = max(ended, default=(0.0, ""))
+    played = [run for run in there if run.end_s is not None]
     return NotItsTurn(
         count, start.at_s, start.certainty, is_first=True, late_s=start.late_s, borrowing=borrowing,
-        spares_others=_spares_others(table, unit), played=(key, end_s) if key else None,
-        others_run=0 < len(ended) < len(there), held=held,
+        spares_others=_spares_others(table, unit), played=_last_of(played), others_run=0 < len(played) < len(there),
+        held=held,
     )  # fmt: skip
+
+
+def _last_played(table: Table, vc: str) -> tuple[str, float] | None:
+    """The last to go of the units of a virtual cluster that borrowed and have ended, and when. Cost O(these)."""
+    return _last_of(run for key in table.played.get(vc, {}) if (run := table.own.runs.get(key)) is not None)
+
+
+def _last_of(played: Iterable[OwnRun]) -> tuple[str, float] | None:
+    """See `_last_played`, of units that have really ended."""
+    end_s, key = max(((run.end_s, run.unit.key) for run in played if run.end_s is not None), default=(0.0, ""))
+    return (key, end_s) if key else None
 
 
 def _played_first(table: Table, reservation: Reservation | None) -> str:

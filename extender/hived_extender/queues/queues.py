@@ -182,7 +182,7 @@ class Queues(Questions):
         return place
 
     def removed(self, key: str) -> None:
-        """The job of a unit was deleted: its own schedule plays it no further (rule 30.2), but for one that had ended."""
+        """The job of a unit was deleted: unless it had ended, its own schedule plays it no further (rule 30.2)."""
         entry = self._table.entries.get(key)
         if entry is not None and entry.life is not Life.OVER:
             self._forget(entry)

@@ -21,10 +21,14 @@ class Reason(msgspec.Struct, frozen=True, tag_field="kind"):
 
 
 class Running(Reason, frozen=True, tag="running"):
-    """It does not wait. `is_borrowed`: on lent cells; `is_entitled`: not before others of its queue."""
+    """It does not wait. `is_borrowed`: on lent cells; `is_entitled`: not before others of its queue.
+
+    `played` is as in `NotItsTurn`, of all jobs of its virtual cluster, where it borrows and is not entitled.
+    """
 
     is_borrowed: bool
     is_entitled: bool
+    played: tuple[str, float] | None = None
 
 
 class Leaving(Reason, frozen=True, tag="leaving"):
@@ -198,8 +202,9 @@ def told(reason: Reason | None, name: Callable[[str], str]) -> Told:
             return Told("")
         case Running(is_borrowed=True, is_entitled=True):
             return Told("its turn has come while it ran on idle cells: it stays there, and is the last to leave")
-        case Running(is_borrowed=True):
-            return Told("runs on borrowed cells, which may be reclaimed")
+        case Running(is_borrowed=True, played=played):
+            ahead = "" if played is None else f"; {_counts_until(played, name)}"
+            return Told(f"runs on borrowed cells, which may be reclaimed{ahead}")
         case Running():
             return Told("runs on cells of its own virtual cluster")
         case Leaving(moves=True):
@@ -289,9 +294,8 @@ def _turn(reason: NotItsTurn, name: Callable[[str], str]) -> str:
     elif reason.behind == "quota" and not reason.before:
         text = "is first of those that wait, and a job on borrowed cells goes before it for the min of its quota"
     elif reason.played is not None:
-        job, until = name(reason.played[0]), rfc3339(reason.played[1])
         first += ", and some cells of its virtual cluster are in use" if reason.others_run else ""
-        text = f"{first}; {job}, which borrowed cells and has ended, counts against its virtual cluster until {until}"
+        text = f"{first}; {_counts_until(reason.played, name)}"
     elif reason.played_first and reason.awaits_cells:
         job = name(reason.played_first)
         text = f"{first}; {job}, which borrowed cells and has ended, has yet to count against its virtual cluster"
@@ -311,6 +315,12 @@ def _turn(reason: NotItsTurn, name: Callable[[str], str]) -> str:
     if reason.borrowing:
         text += f"; it may borrow idle cells earlier{_not_lent(reason)}"
     return text
+
+
+def _counts_until(played: tuple[str, float], name: Callable[[str], str]) -> str:
+    """A clause about a job that its own schedule plays on."""
+    job, until = name(played[0]), rfc3339(played[1])
+    return f"{job}, which borrowed cells and has ended, counts against its virtual cluster until {until}"
 
 
 def _not_lent(reason: NotItsTurn) -> str:

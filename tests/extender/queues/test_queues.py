@@ -170,6 +170,16 @@ def test_a_borrower_that_was_deleted_is_played_no_further_so_later_jobs_run_on_t
     assert desk.queues.why("next") == Running(is_borrowed=False, is_entitled=True)
 
 
+def test_a_borrower_is_told_which_ended_job_keeps_it_from_the_free_cells_of_its_own() -> None:
+    desk = debtor()
+    assert desk.come(unit("lent", at=200)) == ["lent"]
+    said = "runs on borrowed cells, which may be reclaimed; ahead, which borrowed cells and has ended, counts against "
+    assert told(desk.queues.why("lent"), str).sentence.startswith(f"{said}its virtual cluster until ")
+    desk.now = 301.0
+    desk.turn()
+    assert desk.queues.why("lent") == Running(is_borrowed=False, is_entitled=True)
+
+
 def test_an_opportunistic_job_leaves_at_once_although_the_own_schedule_plays_one_that_has_ended() -> None:
     desk = debtor()
     assert desk.come(unit("low", pods=4, priority=-1, at=200)) == ["low"]
