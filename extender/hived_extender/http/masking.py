@@ -279,14 +279,14 @@ class Mask:
         return [name if self.shows(namespace_of.get(name, "")) else MASKED for name in names]
 
     def _unblock(self, one: Unblock, namespace_of: Mapping[str, str]) -> Unblock:
-        """The names in `change` are those of groups behind `ends=` and `move=`; `text` has the same ones."""
+        """The names in `change` are those of groups behind `ends=` and `move=`; `text` has these, or their objects'."""
         key, _, value = one.change.partition("=")
         named = [*one.victims, *(value.split(",") if key in {"ends", "move"} else ())]
         hidden = {name for name in named if not self.shows(namespace_of.get(name, ""))}
         if not hidden:
             return one
         return Unblock(
-            change=_without(one.change, hidden), text=_without(one.text, hidden),
+            change=_without(one.change, hidden), text=self._without_pods(_without(one.text, hidden)),
             victims=[MASKED if name in hidden else name for name in one.victims],
         )  # fmt: skip
 

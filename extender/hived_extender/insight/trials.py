@@ -555,11 +555,12 @@ class Trials:
         names = [short_name(part, self.namespace_of(part), self.entry.namespace) for part in parts]
         if isinstance(job, str):
             return names[0], 1
+        whole = short_name(str(job), job.namespace, self.entry.namespace)
         if len(parts) == len(self._wholes[job]):
-            return short_name(str(job), self.namespace_of(parts[0]), self.entry.namespace), 1
+            return whole, 1
         more = len(names) - MOST_TOLD
         others = f" and {more} more" if more > 0 else ""
-        return f"{', '.join(names[:MOST_TOLD])}{others} of {job.kind} {job.name}", len(parts)
+        return f"{', '.join(names[:MOST_TOLD])}{others} of {job.kind} {whole}", len(parts)
 
     def _owner(self, part: str) -> JobName | None:
         """The object that all groups of a job with cells are of, if it is one."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from hived.values.errors import UserError
 from hived_config.loader import load_text
 from hived_extender.api.names import matching
-from hived_extender.api.waiting import Job, PodCounts, When
+from hived_extender.api.waiting import Job, PodCounts, Unblock, When
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.ended import EndedJobs
 from hived_extender.insight.listing import members_of, node_views, without_pods
@@ -21,6 +21,7 @@ from hived_extender.jobs.kinds.marks import SUBMITTED, SUBMITTED_KIND
 from hived_extender.machine.preemptions import PreemptionPolicy
 from hived_extender.machine.stimuli import JobsMade
 from hived_extender.queues.watched import WatchedJobs
+from tests.extender.http.test_masking import mask
 from tests.extender.insight.test_unblocks import TWO_TYPES
 from tests.extender.machine.small_cluster import filter_args, node
 from tests.extender.machine.small_gangs import SmallGangCluster, koordinator
@@ -62,10 +63,11 @@ class Cluster(SmallGangCluster):
         gpus: int = 4,
         labels: Mapping[str, str] = {},
         annotations: Mapping[str, str] | None = None,
+        namespace: str = "ns",
     ) -> None:
         """Pods that the controller of an object has made."""
         for name in names:
-            pod = self.pod(name, gpus, annotations, labels)
+            pod = self.pod(name, gpus, annotations, labels, namespace=namespace)
             owner = {"apiVersion": version, "kind": kind, "name": maker, "uid": f"uid-{maker}", "controller": True}
             pod["metadata"]["ownerReferences"] = [owner]
             self.kube.touch(pod)
@@ -354,6 +356,30 @@ def test_a_job_whose_parts_would_leave_is_named_once(cluster: Cluster) -> None:
     assert trials.told(["ns/lws-0"]) == ("lws-0 of LeaderWorkerSet lws", 1)
     assert trials.told(["ns/lws-0", "ns/lws-1"]) == ("lws", 1)
     assert trials.told(["ns/other", "ns/lws-1"]) == ("ns/other and lws-1 of LeaderWorkerSet lws", 2)
+
+
+@pytest.mark.parametrize("allowed", [("ns",), ("ns", "nlp")])
+def test_a_hidden_job_is_named_neither_by_its_parts_nor_by_its_object(
+    cluster: Cluster, allowed: tuple[str, ...]
+) -> None:
+    for name in ("secret-0", "secret-1"):
+        in_a = {"hivedscheduler.microsoft.com/virtual-cluster": "a"}
+        cluster.make(APPS, "StatefulSet", "secret", name, labels={SET: "secret"}, annotations=in_a, namespace="nlp")
+    cluster.settle()
+    cluster.make(BATCH, "Job", "late", "late-a", gpus=2)
+    cluster.settle()
+    view, listed = cluster.answers.find("Job/ns/late")
+    trials, parts = Trials(view.snapshot, listed.waiting[0]), ["nlp/secret-0", "nlp/secret-1"]
+    part, whole = trials.told(parts[:1])[0], trials.told(parts)[0]
+    assert (part, whole) == ("nlp/secret-0 of LeaderWorkerSet nlp/secret", "nlp/secret")
+    certificate = cluster.answers.why("Job/ns/late").certificate
+    assert certificate is not None
+    ends = Unblock(change=f"ends={','.join(parts)}", text=f"once {whole} has ended", victims=parts)
+    assert f"once {part} has ended" in [one.text for one in certificate.unblock]
+    certificate = replace(certificate, unblock=[*certificate.unblock, ends])
+    shown = mask(*allowed).certificate(certificate, 0.0, "ns", view.namespaces)
+    assert ("secret" in str(shown.unblock)) == ("nlp" in allowed)
+    assert ("once (another tenant's) has ended" in [one.text for one in shown.unblock]) == ("nlp" not in allowed)
 
 
 def test_pods_that_were_preempted_are_told_of_their_job(cluster: Cluster) -> None:
