@@ -25,7 +25,7 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     name : "Kind/namespace/name"
     api_version : of the job object; "" of a gang of plain pods, which is none
     priority : None if hived cannot read what it asks for
-    position : 1 for the first that waits, 0 for one that does not
+    position : 1 for the first that waits, 0 for one that does not, or never starts
     state : "Waiting", "Held" (by hived hold), "Starting", "Running", "Leaving" or "Refused" (in no queue, or can never
         start, see `reason`)
     since : seconds since 1970, of its state

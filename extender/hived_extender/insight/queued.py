@@ -243,10 +243,21 @@ def with_counts(jobs: Sequence[QueuedJob], answering: Answering | None) -> list[
     """
     if answering is None or all(one.state not in _WITH_PODS and one.api_version for one in jobs):
         return list(jobs)
-    view = answering.view()
-    units = {name: row for row in view.jobs for name in row.queues_as}
-    rows = [view.named.get(one.name) or view.named.get(_gang_of(one.name)) or units.get(one.name) for one in jobs]
+    row_of = _rows_in(answering.view())
+    rows = [row_of(one.name) for one in jobs]
     return [one if row is None else _counted(one, row) for one, row in zip(jobs, rows, strict=True)]
+
+
+def _rows_in(view: View) -> Callable[[str], ListedJob | None]:
+    """Find the row of the list of all jobs that a job of queues, by its name, is in."""
+    units = {name: row for row in view.jobs for name in row.queues_as}
+    return lambda name: view.named.get(name) or view.named.get(_gang_of(name)) or units.get(name)
+
+
+def row_names(answering: Answering) -> Callable[[str], str]:
+    """Name the job that a job of queues, by its name, is or is a part of. Raises NotLeadingError."""
+    row_of = _rows_in(answering.view())
+    return lambda name: name if (row := row_of(name)) is None else row.name
 
 
 def _counted(job: QueuedJob, row: ListedJob) -> QueuedJob:

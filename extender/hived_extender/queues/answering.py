@@ -254,23 +254,34 @@ class QueueAnswers:
         """
         return self.some_jobs(Wanted(queue), seen, 0, None)[1]
 
-    def some_jobs(self, wanted: Wanted, seen: Seen, start: int, count: int | None) -> tuple[int, list[QueuedJob]]:
+    def some_jobs(
+        self, wanted: Wanted, seen: Seen, start: int, count: int | None, row_of: Callable[[str], str] | None = None
+    ) -> tuple[int, list[QueuedJob]]:
         """Return the number of these jobs, and `count` of them from `start`, in the order of `jobs`. UserError (404).
 
-        The others are not described. Turns may be taken meanwhile: each job is as it was when it was described.
+        The others are not described. Turns may be taken meanwhile: each job is as it was when it was described. Jobs of
+        a queue with the same `row_of` their names count as one: the first of them, with the GPUs of all.
         """
         turns = self._turns()
-        found = [each for each in self._placed(turns, wanted.queue) if wanted.takes(each[0], seen)]
+        rows: dict[tuple[str, str], list[tuple[JobRecord, int]]] = {}
+        for entry, place in self._placed(turns, wanted.queue):
+            if wanted.takes(entry, seen):
+                queue = entry.too_large_for if entry.asks is None else entry.asks.queue
+                name = entry.key if row_of is None else row_of(str(entry.job.ref))
+                rows.setdefault((name, queue), []).append((entry, place))
         over, troubles = turns.use.going_over(), self._troubles()
-        chosen = found[start : None if count is None else start + count]
+        chosen = list(rows.values())[start : None if count is None else start + count]
         described: list[QueuedJob] = []
         known: Known = {}
         for first in range(0, len(chosen), AT_ONCE):
             with self._controller.look():
                 described += [
-                    self._job(turns, *each, seen, over, known, troubles) for each in chosen[first : first + AT_ONCE]
+                    replace(
+                        self._job(turns, *row[0], seen, over, known, troubles), gpus=sum(_gpus(one) for one, _ in row)
+                    )
+                    for row in chosen[first : first + AT_ONCE]
                 ]
-        return len(found), described
+        return len(rows), described
 
     def job(self, name: str, seen: Seen = None) -> QueuedJob | None:
         """A job by its name, of the namespaces `seen`; None if it is in no queue."""
@@ -489,7 +500,7 @@ class QueueAnswers:
     ) -> QueuedJob:  # fmt: skip
         """`over` has the jobs that are above a quota that was lowered, with the quota; `known` as `Queues.why`."""
         unit, asked, reason = entry.asks, _asked(entry), turns.queues.why(entry.key, position, known)
-        tally, waits = entry.job.tally, entry.life is Life.WAITING
+        tally, waits, state = entry.job.tally, entry.life is Life.WAITING, _state(entry, reason)
         found, is_held = _told(turns, entry, reason, seen), entry.kept.is_on_hold or turns.is_inactive(entry.job.ref)
         held = HELD_LATER if is_held and not waits else ""
         trouble = (troubles or {}).get(str(entry.job.ref), "") if entry.life.has_cells else ""
@@ -503,17 +514,22 @@ class QueueAnswers:
             vc=asked.virtual_cluster if asked is not None else "",
             user=_user(entry),
             priority=asked.priority if asked is not None else None,
-            position=position,
-            state=_state(entry, reason),
+            position=0 if state == "Refused" else position,
+            state=state,
             since=waits_since(entry) if waits else entry.since_s,
             reason=entry.problem or found.sentence + troubled + above + held,
-            gpus=count_leaves(asked.group.members) if asked is not None else 0,
+            gpus=_gpus(entry),
             asks=_asks(asked, turns.queues.topology) if asked is not None else "",
             cause=found.cause,
             when=found.when,
             preempted=_preempted(turns, entry, seen, looks=known is None),
             counts=PodCounts(wanted=tally.wanted, done=tally.done, failed=tally.failed) if waits else PodCounts(),
         )
+
+
+def _gpus(entry: JobRecord) -> int:
+    asked = _asked(entry)
+    return count_leaves(asked.group.members) if asked is not None else 0
 
 
 def _asks(spec: PodSpec, topology: Topology) -> str:

@@ -104,6 +104,13 @@ def test_a_part_of_the_jobs_is_that_part_of_all(answers: QueueAnswers) -> None:
     assert answers.some_jobs(Wanted("b"), None, 5, 1) == (2, [])
 
 
+def test_parts_of_one_job_are_one_row_however_many_a_page_has(answers: QueueAnswers) -> None:
+    everything = answers.jobs("b")
+    count, [row] = answers.some_jobs(Wanted("b"), None, 0, 1, lambda name: "a set")
+    assert (count, row.name, row.position) == (1, everything[0].name, 1)
+    assert row.gpus == sum(job.gpus for job in everything)
+
+
 @pytest.mark.parametrize(
     ("wanted", "count"),
     [

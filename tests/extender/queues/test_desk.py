@@ -382,7 +382,7 @@ def test_a_job_that_can_never_run_is_told_so_at_once_wherever_it_stands(jobs: Jo
     jobs.expect(lambda: job_events(jobs, "large") == ["Enqueued", "Refused"])
     found, why = jobs.inspector.queued_job("large"), jobs.inspector.why("Job/default/large")
     assert found is not None
-    assert (found.position, found.state, found.cause, found.when) == (3, "Refused", "never", When(kind="never"))
+    assert (found.position, found.state, found.cause, found.when) == (0, "Refused", "never", When(kind="never"))
     assert "it can never run" in found.reason
     assert why is not None
     assert why.certificate is not None

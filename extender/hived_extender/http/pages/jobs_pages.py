@@ -37,7 +37,7 @@ from hived_extender.http.pages.cells import Kind, marks_of
 from hived_extender.http.pages.site import POLL_S, Site, page_number, paged
 from hived_extender.insight.answering import NOT_FOUND, Answering, View, unknown
 from hived_extender.insight.listing import ListedJob, held_as
-from hived_extender.insight.queued import job_of, try_on_queued, why_queued, with_counts
+from hived_extender.insight.queued import job_of, row_names, try_on_queued, why_queued, with_counts
 from hived_extender.jobs.kinds.kind import path_of
 from hived_extender.jobs.kinds.table import find_kind
 from hived_extender.jobs.progress import read_duration
@@ -512,13 +512,14 @@ class QueuesPages:
         """One queue. Raises UserError (404) if there is none."""
         self._check_enabled()
         mask = self._site.mask()
-        seen, page = mask.seen(self._answers.namespaces()), page_number()
-        total, jobs = self._answers.some_jobs(Wanted(name), seen, (page - 1) * ROWS, ROWS)
+        seen, page, answering = mask.seen(self._answers.namespaces()), page_number(), self._site.backend.answering
+        row_of = None if answering is None else row_names(answering)
+        total, jobs = self._answers.some_jobs(Wanted(name), seen, (page - 1) * ROWS, ROWS, row_of)
         last = max(1, -(-total // ROWS))
         if page > last:
             page = last
-            total, jobs = self._answers.some_jobs(Wanted(name), seen, (page - 1) * ROWS, ROWS)
-        jobs = with_counts(jobs, self._site.backend.answering)
+            total, jobs = self._answers.some_jobs(Wanted(name), seen, (page - 1) * ROWS, ROWS, row_of)
+        jobs = with_counts(jobs, answering)
         rows = folded(mask.queued(job) for job in jobs)
         return self._site.page(
             "queue.html",
@@ -528,7 +529,7 @@ class QueuesPages:
             queue=_named(self._answers.queues(), name),
             rows=[self._row(job) for job in rows],
             has_counts=any(job.counts.words for job in rows),
-            count=total - len(jobs) + len(rows),
+            count=total,
             page=page,
             pages=tuple(paged(total, page, ROWS)),
             url=paths.page_queue_path(name),
