@@ -28,12 +28,13 @@ BAD_COUNT = 8
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """All that is shown at a moment."""
+    """All that is shown at a moment. So many jobs of queues as `more_queued` wait behind those of `jobs`."""
 
     at: str
     free_cells: list[FreeCells]
     bad_nodes: list[NodeView]
     jobs: list[Job]
+    more_queued: int = 0
 
 
 @click.command("top")
@@ -51,8 +52,8 @@ def command(
 
     For each virtual cluster and chain: GPUs that are promised, in use, lent and bad, those in use included, and how
     many cells of each size could start a job now. Waiting jobs stand in the order in which they are served, each with
-    the reason and its start. The screen is drawn anew when something has changed. The key q ends it, and so does
-    Ctrl-C, with exit code 130.
+    the reason and its start; of those in queues the first 50, with how many more there are. The screen is drawn anew
+    when something has changed. The key q ends it, and so does Ctrl-C, with exit code 130.
 
     Where the output is no terminal, one frame is printed as plain text. So it is with -o json.
 
@@ -77,11 +78,15 @@ def command(
 
 def _frame(inspector: Inspector, connect: Callable[..., KubeClient | None], vc: str) -> Frame:
     held = [job for job in unwatched_jobs(connect) if vc in ("", job.vc)]
+    jobs = inspector.jobs({"vc": [vc], "queued": [QUEUED]})
+    asked = {"vc": vc, "waiting": "1", "limit": "1"}
+    queued = inspector.queued_jobs("", asked).total if any(job.queue for job in jobs) else 0
     return Frame(
         datetime.now(UTC).isoformat(timespec="seconds"),
         of_vc(inspector.free_cells(), vc),
         inspector.nodes(is_bad=True),
-        with_records(inspector.jobs({"vc": [vc], "queued": [QUEUED]}), held),
+        with_records(jobs, held),
+        max(queued - int(QUEUED), 0),
     )
 
 
@@ -93,12 +98,14 @@ def _drawn(frame: Frame, server: str) -> str:
     waiting = [job for job in frame.jobs if job.state in WAITING_STATES]
     by_state = Counter(job.state for job in frame.jobs)
     counts = [f"{by_state[name]} {name.lower()}" for name in _COUNTED if by_state[name] or name == "Waiting"]
+    counts += [f"{frame.more_queued:,} more in queues"] if frame.more_queued else []
     bad = counted(len(frame.bad_nodes), "bad node")
     lines = [f"{click.style('hived', bold=True)} {server}   jobs: {', '.join(counts)}   {bad}", ""]
     lines += [_clusters(frame.free_cells), ""]
     if frame.bad_nodes:
         lines += [*_bad(frame.bad_nodes, now), ""]
     lines.append(job_table(waiting, now, title="WAITING JOB") if waiting else "No job waits.")
+    lines += [f"and {frame.more_queued:,} more in queues: hived get queue --jobs"] if frame.more_queued else []
     return "\n".join(lines)
 
 

@@ -296,6 +296,14 @@ def test_a_change_of_a_job_of_a_queue_is_carried_out_with_hived_too(jobs: Jobs) 
     assert "kubectl" not in said
 
 
+def test_top_says_how_many_jobs_of_queues_it_does_not_show(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "more in queues" not in hived(jobs, "top").output
+    monkeypatch.setattr("hived_cli.top.QUEUED", "1")
+    shown = hived(jobs, "top", "--vc", "b").output
+    assert "jobs: 1 waiting, 1 running, 1 more in queues" in shown
+    assert shown.endswith("and 1 more in queues: hived get queue --jobs\n")
+
+
 def test_jobs_without_pods_are_among_all_jobs_with_their_places(jobs: Jobs) -> None:
     found = rows(hived(jobs, "get", "jobs", "--waiting"))
     assert [row[0] for row in found] == ["Job/default/second", "Job/default/third", "Job/default/wrong"]
@@ -599,7 +607,8 @@ def test_a_job_larger_than_the_cluster_is_listed_in_its_queue_as_refused(jobs: J
     jobs.create("huge", "a", pods=3)
     jobs.expect(lambda: jobs.state("huge") == "Refused")
     (row,) = rows(hived(jobs, "get", "queue", "a"))
-    assert row[1] == "Job/default/huge"
+    assert row[:2] == ["-", "Job/default/huge"]
+    assert "place" not in hived(jobs, "why", "huge").output
     assert "Refused" in row
     jobs.delete("huge")
 

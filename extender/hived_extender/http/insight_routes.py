@@ -27,8 +27,10 @@ Filters = Mapping[str, list[str]]
 
 
 def states_of(job: Job) -> tuple[str, ...]:
-    """The states by which a job is found: one that waits or is held in part runs as well."""
-    return (job.state, "Running") if job.state in ("Waiting", "Held") and job.counts.running else (job.state,)
+    """The states by which a job is found: one for which others leave waits, and one that waits in part runs as well."""
+    waits = ("Waiting",) if job.state == "Preempting" else ()
+    runs = ("Running",) if job.state in ("Waiting", "Preempting", "Held") and job.counts.running else ()
+    return job.state, *waits, *runs
 
 
 _CHOOSING: dict[str, Callable[[Job], Iterable[str]]] = {

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
-from hived_extender.api.waiting import When
+from hived_extender.api.waiting import Job, PodCounts, When
 from hived_extender.http.app import create_app
+from hived_extender.http.insight_routes import states_of
 from hived_extender.insight import answering
 from hived_extender.insight.answering import Answering
 from hived_extender.insight.forecast import Forecaster
@@ -259,3 +260,9 @@ def test_jobs_of_a_drained_node_that_find_no_others_wait() -> None:
     outcomes = {one["groups"][0][:6]: one["if_drained"] for one in told}
     assert outcomes == {"ns/own": ["preempts"], "ns/len": ["waits"]}
     assert all(one.get("pods") == 1 for one in told), "nothing has changed"
+
+
+def test_a_job_for_which_others_leave_waits_and_one_that_waits_in_part_runs() -> None:
+    assert states_of(Job(name="a", state="Preempting")) == ("Preempting", "Waiting")
+    in_part = Job(name="b", state="Waiting", counts=PodCounts(wanted=2, running=1, waiting=1))
+    assert states_of(in_part) == ("Waiting", "Running")
