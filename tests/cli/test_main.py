@@ -1,6 +1,7 @@
 """The frame of the command line: help, errors, versions, completion."""
 
 import json
+import re
 import subprocess
 import sys
 from ast import literal_eval
@@ -12,7 +13,9 @@ from click.testing import CliRunner
 from hived import __version__
 from hived.kernels.compiling.build import TARGETS
 from hived_cli import SUMMARIES, VARIANTS, config, main
+from hived_cli.helpers.other_words import OTHER_WORDS
 from hived_extender import warm
+from tests.docs.commands import wrong_words
 
 GROUPS = {"config": config.SUMMARIES}
 
@@ -161,8 +164,51 @@ def test_completion_knows_the_commands():
 def test_an_unknown_command_is_a_mistake_of_use():
     result = CliRunner().invoke(main, ["sumbit"])
     assert result.exit_code == 2
-    assert "No such command 'sumbit'. Nearest: submit." in result.stderr
+    assert "No such command 'sumbit'. Did you mean: hived submit\n" in result.stderr
     assert "No such command 'qqq'.\n" in CliRunner().invoke(main, ["qqq"]).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("cancel train", "hived delete JOB"),
+        ("scancel train", "hived delete JOB"),
+        ("queue", "hived get queue"),
+        ("logs train", "kubectl logs POD"),
+        ("status-job train", "hived why JOB"),
+        ("describe train", "hived why JOB"),
+        ("ps", "hived get jobs"),
+        ("nodes", "hived get nodes"),
+        ("apply -f job.yaml", "hived submit FILE"),
+        ("drain node-1", "kubectl drain NODE"),
+        ("push cluster.yaml", "hived config push"),
+        ("squeu", "hived get jobs"),
+        ("get pods", "kubectl get pods, or hived get jobs --pods"),
+        ("get jbos", "hived get jobs"),
+        ("config apply", "hived config push FILE"),
+        ("config valdate", "hived config validate"),
+    ],
+)
+def test_a_word_of_another_program_gets_the_command_that_does_it_here(words, told):
+    result = CliRunner().invoke(main, words.split(), prog_name="hived")
+    assert (result.exit_code, result.stderr.splitlines()[-1].partition(" Did you mean: ")[2]) == (2, told)
+
+
+def test_the_plugin_of_kubectl_names_its_own_commands():
+    told = CliRunner().invoke(main, ["scancel"], prog_name="kubectl hived").stderr
+    assert told.endswith("Did you mean: kubectl hived delete JOB\n")
+
+
+def test_every_command_for_a_word_exists_and_no_word_is_a_command():
+    for group, said in OTHER_WORDS.items():
+        known = click.Context(main).command
+        for word in group.split()[1:]:
+            known = known.get_command(click.Context(known), word)
+        for words, command in said.items():
+            assert not {*words.split()} & {*known.summaries, *known.aliases}, words
+            for word in words.split():
+                for call in re.findall(r"(?<!kubectl )hived [^,]*?(?=,|$| or )", command.format(word=word)):
+                    assert wrong_words(call.split()[1:]) == "", call
 
 
 def test_no_color_means_no_color():

@@ -34,10 +34,10 @@ class CommandGroup(click.Group):
         """The command that the arguments name."""
         args = [self.aliases.get(args[0], args[0]), *args[1:]]
         if args[0] not in self.summaries and not args[0].startswith("-"):
-            from difflib import get_close_matches  # noqa: PLC0415  # for a mistake alone
+            from hived_cli.helpers.other_words import meant  # noqa: PLC0415  # for a mistake alone
 
-            near = get_close_matches(args[0], self.summaries)
-            ctx.fail(f"No such command {args[0]!r}." + (f" Nearest: {', '.join(near)}." if near else ""))
+            near = meant(str(ctx.find_root().info_name), ctx.command_path, args[0], self.summaries)
+            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean: {near}" if near else ""))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
