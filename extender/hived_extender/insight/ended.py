@@ -218,6 +218,8 @@ class Row(msgspec.Struct):
         Where a queue has suspended the whole job, its pods may take as long as their grace to end. A job that it
         suspends again has had cells again.
         """
+        if found.is_whole:
+            self.running_s = None
         last = self.evictions[-1] if self.evictions else None
         is_leaving = last is not None and last.is_whole and since_s is not None
         is_together = last is not None and (is_leaving or abs(found.at_s - last.at_s) <= TOGETHER_S)
@@ -575,6 +577,8 @@ class EndedJobs:
         starts = [one.started_s for _, one in facts if one.started_s is not None]
         waits = [entry.created_s for entry in job.waiting if math.isfinite(entry.created_s)]
         if row is not None:
+            if owner is None and not row.live and not _is_of(row, made_from):
+                row.running_s = None  # its pods have ended, and others of its name run by now
             self._note_since(row, starts, waits)
         is_dated = row is not None and row.started_s is None and bool(starts)
         if not facts or (row is not None and self._shapes.get(job.name) == shape and not is_dated):

@@ -239,6 +239,18 @@ def test_a_job_runs_since_its_first_start_while_its_pods_come_and_go(watched: Wa
     assert [job.state for job in watched_jobs(watched)] == ["Completed"]
 
 
+@pytest.mark.parametrize("looks", [1, 2])
+def test_a_pod_made_anew_between_two_looks_runs_since_its_own_start(watched: Watched, looks: int) -> None:
+    pod = watched.start("p", ago_s=900.0)
+    watched.look()
+    watched.cluster.delete(pod)
+    pod, _ = watched.cluster.place("p", spec_text(), uid="again")
+    watched.tell(pod, phase="Running", startTime=write_time(watched.now_s - 5.0))
+    for _ in range(looks):
+        watched.look()
+    assert round(watched.now_s - read_time(watched.answers.why("ns/p").job.since)) == 5
+
+
 def test_a_job_that_ended_unseen_between_two_looks_is_known(watched: Watched) -> None:
     watched.look()
     watched.end(watched.start("p"))
@@ -409,10 +421,12 @@ def by_pod(at_s: float, by: str = "Job/ns/w") -> Eviction:
 def test_a_job_that_its_queue_suspends_lost_its_cells_once_however_long_its_pods_take(
     losses: list[tuple[Eviction, float | None]], count: int
 ) -> None:
-    row = ledger.Row(1, "Job/ns/j")
+    row = ledger.Row(1, "Job/ns/j", running_s=1.0)
     for found, since_s in losses:
         row.lost(replace(found), since_s)
     assert (row.eviction_count, len(row.evictions)) == (count, count)
+    is_whole = any(found.is_whole for found, _ in losses)
+    assert row.running_s == (None if is_whole else 1.0)  # it runs since its next start
 
 
 @pytest.mark.parametrize(
