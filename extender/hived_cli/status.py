@@ -74,7 +74,7 @@ def _facts(found: Status, now: datetime) -> Iterator[tuple[str, str]]:
         yield "promises", _promises(found)
     for one in found.certificates:
         seconds = seconds_since(one.until, now)
-        left = "unreadable" if seconds is None else f"{duration(-seconds)} left" if seconds < 0 else "expired"
+        left = "unreadable" if seconds is None else f"{duration(-seconds)} left" if seconds <= -1 else "expired"
         yield f"{one.use} TLS", f"until {as_minute(one.until) or UNKNOWN} ({left})"
     history = found.history
     kept = f"{printable(history.file)}, {history.bytes / 2**20:.1f} MiB" if history.file else "in memory only"

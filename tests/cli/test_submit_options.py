@@ -390,6 +390,56 @@ def test_lists_and_why_say_when_a_job_begins(submit, cluster, kube: KubeClient) 
     assert f"begins at {FAR}, as its author says" in said("why", "late")
 
 
+SET = """\
+apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata: {name: first}
+spec:
+  replicatedJobs:
+  - name: w
+    template:
+      spec:
+        parallelism: 2
+        completions: 2
+        template:
+          spec:
+            restartPolicy: Never
+            containers: [{name: main, image: x, resources: {limits: {nvidia.com/gpu: 2}}}]
+"""
+FULL = "nvidia.com/gpu: 2"
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (JOB.replace("nvidia.com/gpu: 1", FULL), "jobs"),
+        (SET, "jobsets"),
+        (TORCH.replace("nvidia.com/gpu: 1", FULL), "pytorchjobs"),
+    ],
+    ids=["Job", "JobSet", "PyTorchJob"],
+)
+def test_the_run_limit_of_a_job_bounds_the_wait_of_the_next(text: str, kind: str, submit, cluster, kube) -> None:
+    assert submit(text, "--time", "2h").exit_code == 0
+    expect_soon(lambda: len(running(kube)) == 2)
+    submit(named("next"))
+    where = ["--server", cluster.service_url]
+    try:
+        expect_soon(lambda: "UNTIL AT THE LATEST" in CliRunner().invoke(main, ["why", "next", *where]).stdout)
+        expect_soon(lambda: "(bounded)" in CliRunner().invoke(main, ["get", "jobs", *where]).stdout)
+    finally:
+        group = {"jobs": "batch/v1", "jobsets": "jobset.x-k8s.io/v1alpha2", "pytorchjobs": "kubeflow.org/v1"}[kind]
+        path = f"/apis/{group}/namespaces/default/{kind}"
+        for one in kube.list_objects(path, dict).items:
+            kube.delete(f"{path}/{one['metadata']['name']}", with_dependents=True)
+
+
+def running(kube: KubeClient) -> list[Any]:
+    """The pods that run."""
+    return [
+        one for one in kube.list_objects("/api/v1/pods", dict).items if one.get("status", {}).get("phase") == "Running"
+    ]
+
+
 def test_a_set_whose_pods_have_gates_is_held_and_released_by_its_name(cluster, submit, kube: KubeClient) -> None:
     result = submit(LEADER, "--begin", FAR)
     end = "it waits in the queue of research" if cluster.has_queues else "it is held: hived starts it once it may"

@@ -178,13 +178,13 @@ def long_when(when: When, now: datetime) -> str:
 
 
 def _within(moment: str, now: datetime, word: str = "within") -> str:
-    """Return the time until a moment. One in the past is no "0s": lists are some seconds old, and a job may be late.
-    be late.
+    """Return the time until a moment. One that is less than a second ahead, or in the past, is no "0s": lists are some
+    seconds old, and a job may be late.
     """
     seconds = seconds_since(moment, now)
     if seconds is None:
         return f"{word} a time not known"
-    return "any moment" if seconds >= 0 else f"{word} {duration(-seconds)}"
+    return "any moment" if seconds > -1 else f"{word} {duration(-seconds)}"
 
 
 def _ordinal(number: int) -> str:

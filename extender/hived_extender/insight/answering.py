@@ -46,7 +46,16 @@ from hived_extender.insight.listing import (
     with_held,
     without_pods,
 )
-from hived_extender.insight.snapshot import Snapshot, WaitingEntry, has_troubles, own_pods, take, wholes_of, with_limits
+from hived_extender.insight.snapshot import (
+    LimitOf,
+    Snapshot,
+    WaitingEntry,
+    has_troubles,
+    own_pods,
+    take,
+    wholes_of,
+    with_limits,
+)
 from hived_extender.insight.trials import (
     ACCEPTED,
     Change,
@@ -67,7 +76,7 @@ from hived_extender.insight.trials import (
 )
 from hived_extender.insight.unblocks import unblocks_of
 from hived_extender.jobs.job import JobName
-from hived_extender.jobs.needs import SeenJob
+from hived_extender.jobs.needs import SeenJob, limit_of
 from hived_extender.machine.apart import ApartError
 from hived_extender.machine.certificates import NOBODY_HELPS, running_sentence, today
 from hived_extender.machine.service import Service
@@ -361,6 +370,14 @@ class View(msgspec.Struct, frozen=True, eq=False):
         return found
 
 
+def _limits_in(objects: "JobObjects") -> LimitOf:
+    def limit(name: JobName) -> float | None:
+        seen = objects.object_of(name)
+        return None if seen is None else limit_of(seen.job)
+
+    return limit
+
+
 def unknown(name: str) -> str:
     """The message about a job that does not exist, or that the caller may not see."""
     return f"no job, pod or affinity group {name} waits, runs or has cells; pods are named NAMESPACE/NAME"
@@ -568,7 +585,7 @@ class Answering:
     def _look(self) -> View:
         objects = self._objects
         snapshot = take(self._service)
-        snapshot = snapshot if objects is None else with_limits(snapshot, objects.limits)
+        snapshot = snapshot if objects is None else with_limits(snapshot, objects.limits, _limits_in(objects))
         judge = self._judge(snapshot)
         with snapshot.lock:
             certificates = {entry.name: judge.certificate(entry) for entry in snapshot.waiting}

@@ -57,8 +57,7 @@ class SnapshotFacts:
             return (
                 None if entry is None else GroupFacts(_named(entry.name, entry.owner), entry.namespace, is_waiting=True)
             )
-        declared_s = known.job_ends_s if known.ends_s is None else known.ends_s
-        ends_s = known.leaves_s if known.is_leaving else declared_s
+        ends_s = known.leaves_s if known.is_leaving else known.declared_end_s
         return GroupFacts(_named(known.job, known.owner), known.namespace, known.started_s, ends_s, known.is_leaving)
 
     def of_node(self, name: str) -> BadNode:

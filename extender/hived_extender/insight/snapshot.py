@@ -59,6 +59,9 @@ _UNKNOWN_S = float("inf")
 Limits = Callable[[Collection[str]], Mapping[str, tuple[float, float]]]
 """Since when jobs of these names have cells, and how long they last at the most; none that declares nothing."""
 
+LimitOf = Callable[[JobName], float | None]
+"""How long a run of a job object lasts at the most, None if it declares nothing."""
+
 
 class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     """A job that waits, or a pod that its `gang` has room for since others of it run.
@@ -68,7 +71,7 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     `reason` was told last;
     `rules` says which rules of Kubernetes refuse which nodes for good. `created_s` is the moment at which its first pod
     was created, in seconds since 1970; infinite if unknown. For `limit_s` it has its cells at the most, the time to
-    leave included: None if one of its pods does not say.
+    leave included: None if one of its pods does not say. Its pods have `grace_s` for that.
 
     A job that does not `preempts` reclaims lent cells only. `owner` is the job object that all of its pods are of,
     and `wanted` the number of pods of its gang or group. `labels` are those of its first pod. Its first pod is of the
@@ -89,6 +92,7 @@ class WaitingEntry(msgspec.Struct, frozen=True, eq=False):
     reason: str = ""
     rules: str = ""
     limit_s: float | None = None
+    grace_s: float = 0.0
     gang: str = ""
     preempts: bool = True
     owner: JobName | None = None
@@ -112,9 +116,10 @@ class RunningFacts(msgspec.Struct, frozen=True):
     """Facts of a group that has cells, beside those that the state has.
 
     `job` is the name of its job as `hived why` takes it; without `pods` the cells are held for some of it to come.
-    `started_s` is when its first pod started, and `ends_s` when the group ends at the latest by its own declaration:
-    seconds since 1970, None if unknown. `job_ends_s` is the same by its job object, where its pods say nothing:
-    forecasts do not count on it, as they do not know the jobs that wait in queues. It `may_move` if all of its owners
+    `started_s` is when its first pod started, and `ends_s` when the group ends at the latest by its own declaration
+    and, of a job in no queue, that of its job object: seconds since 1970, None if unknown. `job_ends_s` is the same by
+    the object of a job in a queue, where its pods say nothing: forecasts do not count on it, as they do not know the
+    jobs that wait in queues. It `may_move` if all of its owners
     allow that, or its virtual cluster does. Its pods have `grace_s` to leave; a group that `is_leaving` is gone at
     `leaves_s` at the latest. If others take its cells now, it is gone at `gone_s` at the latest, retries of refused
     evictions included; infinite if unknown.
@@ -141,6 +146,11 @@ class RunningFacts(msgspec.Struct, frozen=True):
     labels: Mapping[str, str] = {}
     whole: JobName | None = None
     made_from: str = ""
+
+    @property
+    def declared_end_s(self) -> float | None:
+        """Its latest end as its pods or its job object declare it."""
+        return self.job_ends_s if self.ends_s is None else self.ends_s
 
 
 class ClearedPod(msgspec.Struct, frozen=True):
@@ -301,19 +311,34 @@ def has_troubles(service: Service) -> bool:
         )
 
 
-def with_limits(snapshot: Snapshot, limits_of: Limits) -> Snapshot:
-    """The same with the ends that job objects declare of groups whose pods declare none. Cost O(groups)."""
-    open_ended = {name: facts for name, facts in snapshot.running.items() if facts.ends_s is None}
-    limits = limits_of({facts.job for facts in open_ended.values()})
-    if not limits:
-        return snapshot
+def with_limits(snapshot: Snapshot, limits_of: Limits, limit_of: LimitOf) -> Snapshot:
+    """The same with the limits that job objects declare. Cost O(groups + jobs that wait).
+
+    limits_of : of jobs in queues: these count where the pods declare none, see `job_ends_s`
+    limit_of : of any other job object: the least of its limit and of its pods' counts
+    """
+    limits = limits_of({facts.job for facts in snapshot.running.values()})
     running = dict(snapshot.running)
-    for name, facts in open_ended.items():
+    for name, facts in snapshot.running.items():
+        whole = facts.owner or facts.whole
         if facts.job in limits:
-            since_s, limit_s = limits[facts.job]
-            began_s = since_s if facts.started_s is None else max(since_s, facts.started_s)
-            running[name] = replace(facts, job_ends_s=began_s + limit_s + facts.grace_s)
-    return replace(snapshot, running=running)
+            if facts.ends_s is None:
+                since_s, limit_s = limits[facts.job]
+                began_s = since_s if facts.started_s is None else max(since_s, facts.started_s)
+                running[name] = replace(facts, job_ends_s=began_s + limit_s + facts.grace_s)
+        elif whole is not None and facts.started_s is not None and (declared_s := limit_of(whole)) is not None:
+            ends_s = facts.started_s + declared_s + facts.grace_s
+            running[name] = replace(facts, ends_s=ends_s if facts.ends_s is None else min(facts.ends_s, ends_s))
+    waiting = tuple(_with_limit(entry, limit_of) for entry in snapshot.waiting)
+    return replace(snapshot, running=running, waiting=waiting)
+
+
+def _with_limit(entry: WaitingEntry, limit_of: LimitOf) -> WaitingEntry:
+    declared_s = None if entry.object is None else limit_of(entry.object)
+    if declared_s is None:
+        return entry
+    least_s = min(math.inf if entry.limit_s is None else entry.limit_s, declared_s + entry.grace_s)
+    return replace(entry, limit_s=least_s)
 
 
 def _groups(service: Service) -> dict[str, Group]:
@@ -396,6 +421,7 @@ class _Pods(msgspec.Struct):
         if job is None or (asked is not None and not job.entry_of_first.requests):
             said = machine.announcements.said(record.uid)
             entry = replace(entry, user=record.user, reason=said, rules=cache.offers.refusals(record))
+            entry = replace(entry, grace_s=record.seen.grace_s)
             entry = replace(entry, labels=cache.nodes.labels_of(record), whole=record.whole, unit=record.unit)
             entry = replace(entry, preempts=not machine.preemptions.never_preempts(record), wanted=record.wanted)
             if asked is not None and (over := machine.kept.over_quota(machine.verbs.core, record, asked)):

@@ -347,12 +347,17 @@ def _amounts(pods: Sequence[tuple[Role, Pod]], ours: Sequence[PodSpec | None], c
     return dict(sorted(total.items()))
 
 
+def limit_of(job: Job) -> float | None:
+    """The least limit that a job object itself declares, None if it declares none (rule 24.8)."""
+    own, _ = declared_limit(Pod(PodMetadata(annotations=job.annotations, labels=job.labels)))
+    return min((limit for limit in (own, job.limit_s) if limit is not None), default=None)
+
+
 def _limit(job: Job, pods: Sequence[Pod]) -> float | None:
     """The least limit of the job object, and of its longest pod if each pod declares one (rule 24.8)."""
-    own, _ = declared_limit(Pod(PodMetadata(annotations=job.annotations, labels=job.labels)))
     each = [declared_limit(pod)[0] for pod in pods]
     longest = max((limit for limit in each if limit is not None), default=None) if None not in each else None
-    return min((limit for limit in (own, job.limit_s, longest) if limit is not None), default=None)
+    return min((limit for limit in (limit_of(job), longest) if limit is not None), default=None)
 
 
 def _minimum_of(

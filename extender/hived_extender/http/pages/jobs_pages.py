@@ -434,7 +434,7 @@ def _may_help(certificate: Certificate | None, when: When | None) -> bool:
 def _until(view: View, listed: ListedJob) -> float | None:
     """The latest moment of the return of a job's last cells, in seconds since 1970; None if not known."""
     facts = [view.snapshot.running[group] for group in listed.groups if group in view.snapshot.running]
-    ends = [each.leaves_s if each.is_leaving else each.ends_s for each in facts]
+    ends = [each.leaves_s if each.is_leaving else each.declared_end_s for each in facts]
     known = [each for each in ends if each is not None]
     return max(known) if known and len(known) == len(ends) else None
 

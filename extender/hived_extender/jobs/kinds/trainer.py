@@ -19,7 +19,8 @@ def _read(switch: Switch, document: Document) -> Job:
     active = sum(each.whole("active", 0) for each in root.part("status").parts(_JOBS))
     metadata = root.part("metadata")
     made = JOB_SET.name(metadata.text("namespace") or "default", metadata.text("name"))
-    return job_of(root, [], state_of(root, switch, active, started=_JOBS), roles_in=made)
+    limit_s = root.part("spec").seconds("activeDeadlineSeconds")
+    return job_of(root, [], state_of(root, switch, active, started=_JOBS), limit_s=limit_s, roles_in=made)
 
 
 TRAIN_JOB = kind_with(Switch("trainjobs"), "trainer.kubeflow.org", "TrainJob", ("v1alpha1",), _read)
