@@ -539,7 +539,7 @@ def _tell_created(created: Created, found: Configuration | None, output: str, *,
         if job.is_object:
             click.echo(f"job {job.name}: {reading(job, found)}")
         else:
-            _tell_of(job, is_alone)
+            _tell_of(job, found, is_alone)
 
 
 def _submission(
@@ -626,13 +626,16 @@ def _echo(line: str) -> None:
     click.echo(line)
 
 
-def _tell_of(job: PlannedJob, is_alone: bool) -> None:
-    """Print what happens to a job from now on; `is_alone`: no controller runs its policies."""
+def _tell_of(job: PlannedJob, found: Configuration | None, is_alone: bool) -> None:
+    """Print what hived reads of a job and what happens to it; `is_alone`: no controller runs its policies."""
     if job.document is None:
         return
     name, where = job.full_name, "" if job.namespace == "default" else f" -n {job.namespace}"
+    shown = name if job.namespace == "default" else f"{job.namespace}/{name}"
     if job.is_suspended:
         click.echo(f"job {name} is suspended, no pod was created: hived release {name}{where}")
+    else:
+        click.echo(f"job {name}: {reading(job, found)}; follow it with hived why {shown}")
     if job.rules.policies:
         click.echo(f"job {name}: {summary(job.rules.policies)}")
     if is_alone and not job.is_suspended:

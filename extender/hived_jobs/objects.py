@@ -17,6 +17,7 @@ from hived_config.reader import closest
 from hived_config.words import counted
 from hived_extender.jobs.annotations import SCHEDULING_SPEC
 from hived_extender.jobs.asks import LEAF_CELL_TYPE, PRIORITY, VIRTUAL_CLUSTER
+from hived_extender.jobs.bind_info import asks_in_own_words
 from hived_extender.jobs.document import Part
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.job import Job as SeenJob
@@ -319,24 +320,23 @@ def wait_ended(kube: KubeClient, manifest: Manifest) -> JobState | None:
 
 
 def reading(job: PlannedJob, configuration: Configuration | None) -> str:
-    """Return the reading of an object in one sentence: its pods, virtual cluster, priority, and whether it queues."""
+    """Return the reading of a job in one sentence: its pods, virtual cluster, priority, and whether it queues."""
     from hived_extender.machine.certificates import asks_of  # noqa: PLC0415  # loads the core; help does without
 
-    [manifest] = job.objects
     kind = job.kind
     try:
-        seen = seen_job(manifest)
+        seen = seen_job(job.objects[-1]) if job.is_object else _made_of_pods(job)
     except UserError as error:
         return f"hived cannot read it: {error.message}"
     if seen is None:
-        count = len(template_places(manifest))
+        count = len(template_places(job.objects[-1]))
         if not count:
             return f"hived reads nothing of a {kind}: no pod template was found in it"
         return (
             f"hived does not follow a {kind}: {counted(count, 'pod template')} found, whose pods it "
             "will schedule as they come"
         )
-    is_followed = table.find_kind(manifest["apiVersion"], kind) is not None
+    is_followed = job.is_object and table.find_kind(job.objects[-1]["apiVersion"], kind) is not None
     if seen.roles_in is not None:
         return f"hived reads its pods from the {seen.roles_in.kind} {seen.roles_in.name} that its controller makes"
     pods = counted(sum(role.count for role in seen.roles), "pod")
@@ -344,21 +344,24 @@ def reading(job: PlannedJob, configuration: Configuration | None) -> str:
         return f"hived reads {pods}"
     rules = configuration.rules
     interpreter = Interpreter(configuration.cluster, rules, NoObjects())
+    is_queued = is_followed and rules.queueing.is_enabled and marks.may_queue(seen.labels, seen.annotations)
+    parts = [seen.roles] if is_queued else [(role,) for role in seen.roles]  # a queue has cells of one kind for all
+    read = [msgspec.structs.replace(seen, manager=None, roles=roles) for roles in parts]
     try:
-        need = need_of(msgspec.structs.replace(seen, manager=None), interpreter)
+        needs = [need for each in read if (need := need_of(each, interpreter)) is not None]
     except UserError as error:
         return f"hived cannot place it: {error.message.removeprefix(f'{seen.ref}: ')}"
-    if need is None:
+    if not needs:
         near = "".join(f"; {said}" for said in near_devices(job, configuration))
         return f"hived reads {pods} without devices: they take no cells, and wait in no queue{near}"
-    is_queued = is_followed and rules.queueing.is_enabled and marks.may_queue(seen.labels, seen.annotations)
-    is_gang = is_queued or all(_names_gang(interpreter, pod) for pod, _ in need.pods)
-    asks = asks_of([PodRequest("", "", "", need.spec)], need.spec.leaf_cell_type, is_gang=is_gang)
+    spec, requests = needs[0].spec, [PodRequest("", "", "", need.spec) for need in needs]
+    is_gang = is_queued or all(_names_gang(interpreter, pod) for need in needs for pod, _ in need.pods)
+    asks = asks_of(requests, spec.leaf_cell_type, is_gang=is_gang)
     has_queues, is_gated = rules.queueing.is_enabled, _are_gated(seen)
     if is_queued or (has_queues and is_gated):
-        end = f"waits in the queue of {need.spec.virtual_cluster}"
+        end = f"waits in the queue of {spec.virtual_cluster}"
     elif has_queues and kind == "CronJob":
-        end = f"makes Jobs which wait in the queue of {need.spec.virtual_cluster}"
+        end = f"makes Jobs which wait in the queue of {spec.virtual_cluster}"
     elif is_gated:
         end = "is held: hived starts it once it may"
     elif seen.state in (JobState.HELD, JobState.LEAVING):
@@ -369,7 +372,17 @@ def reading(job: PlannedJob, configuration: Configuration | None) -> str:
         )
     else:
         end = "starts as soon as there is room"
-    return f"hived reads {asks} in virtual cluster {need.spec.virtual_cluster}, priority {need.spec.priority}; it {end}"
+    return f"hived reads {asks} in virtual cluster {spec.virtual_cluster}, priority {spec.priority}; it {end}"
+
+
+def _made_of_pods(job: PlannedJob) -> SeenJob:
+    """A job whose pods hived makes, with those that come first."""
+    found: dict[str, list[Manifest]] = {}
+    for pod in job.first_pods():
+        found.setdefault(pod.role, []).append(pod.manifest)
+    metadata = {"name": job.name, "namespace": job.namespace}
+    root = root_of({"apiVersion": "v1", "kind": job.kind, "metadata": metadata})
+    return job_of(root, [Role(name, len(pods), pods[0]) for name, pods in found.items()], JobState.RESUMED)
 
 
 def _are_gated(job: SeenJob) -> bool:
@@ -405,5 +418,7 @@ def bound_in_queue(job: PlannedJob, configuration: Configuration, trees: Collect
 
 
 def _names_gang(interpreter: Interpreter, pod: Any) -> bool:
+    if asks_in_own_words(pod.annotations):
+        return sum(member.pod_count for member in interpreter.own_spec(pod).group.members) > 1
     said = interpreter.describe(pod)
     return said is not None and said.gang is not None

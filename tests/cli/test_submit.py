@@ -116,6 +116,8 @@ def test_a_job_becomes_pods_with_priorities_that_agree(run, kube, job, configura
     assert result.stdout.splitlines() == [
         "pod/train-worker-0 created",
         "pod/train-worker-1 created",
+        "job me~train: hived reads 2 pods of 1 GPU at once in virtual cluster research, priority 100; it starts as "
+        "soon as there is room; follow it with hived why me~train",
         "job me~train: PodEvicted -> RestartJob; PodFailed of worker -> FailJob",
     ]
     pods = kube.list_objects(PODS, dict).items
@@ -531,6 +533,7 @@ def test_a_job_of_another_controller_is_kept_and_owns_its_pods(run, kube, write,
         "configmap/vc-svc created",
         "pod/vc-worker-0 created",
         "pod/vc-worker-1 created",
+        "job vc: hived reads 2 pods; follow it with hived why vc",
         "job vc: PodEvicted -> RestartJob",
     ]
     record = kube.get("/api/v1/namespaces/default/configmaps/hived-job-vc")
