@@ -155,8 +155,8 @@ class _Pushing:
             raise UserError("refused: nothing was pushed")
         if plan.needs_allow_downgrade and not self._options.allow_downgrade:
             raise UserError(
-                "running work would lose what it is guaranteed: nothing was pushed; if that is meant, push with "
-                "--allow-downgrade"
+                "nothing was pushed: running jobs, listed above, would lose what they are guaranteed. Wait until they "
+                "have ended, or leave them their cells; if it is meant, push with --allow-downgrade"
             )
         if plan.affects_running and self._options.typed and not self._options.yes:
             raise UserError(

@@ -22,7 +22,7 @@ CHARACTERS = 120
 VERDICTS = {
     "unaccounted": "no longer accounted for, running on, with no cell that is configured any more",
     "partlyUnaccounted": "partly no longer accounted for, running on, with some cells that are not configured any more",
-    "lazilyPreempted": "lazily preempted, running on as opportunistic work",
+    "lazilyPreempted": "lazily preempted, running on as opportunistic work that any guaranteed job may preempt",
     "preemptionCancelled": "without the reserved cells, asking again",
     "restored": "back in the guaranteed place in the virtual cluster",
 }
@@ -74,7 +74,8 @@ class _Drawing:
             yield _heading(f"Running work: not affected ({counted(total, 'job')})", "green")
         yield from self._by_verdict(affected, VERDICTS)
         if report.needs_allow_downgrade and not report.refusals:
-            yield "  Some of these jobs lose what they are guaranteed; to push this anyway, add --allow-downgrade"
+            yield "  Some of these jobs are guaranteed their cells and would run on without that guarantee."
+            yield "  Wait until they have ended, or leave them their cells; if it is meant, push with --allow-downgrade"
 
     def _waiting(self) -> Iterator[str]:
         waiting = by_job(self._report.waiting)

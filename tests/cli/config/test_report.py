@@ -93,7 +93,7 @@ def test_everything_is_drawn_with_the_most_important_first() -> None:
         "    ns/new (a, priority 5, 2 pods): a has 1 NODE instead of 2",
         "  1 job no longer accounted for, running on, with no cell that is configured any more:",
         "    ns/gone (a, priority 5, 2 pods): node n1 is not configured any more",
-        "  1 job lazily preempted, running on as opportunistic work:",
+        "  1 job lazily preempted, running on as opportunistic work that any guaranteed job may preempt:",
         "    ns/late (a, opportunistic, 2 pods): a has 1 NODE instead of 2",
         "  1 job back in the guaranteed place in the virtual cluster:",
         "    ns/back (a, priority 5, 2 pods)",
@@ -136,7 +136,7 @@ def test_running_work_that_is_left_alone_is_counted() -> None:
 def test_a_recorded_run_has_no_version() -> None:
     affected = {"unaffected": 1, "affected": [hit("g")]}
     lines = drawn(baseVersion=0, groups=affected, affectsRunning=True, needsAllowDowngrade=True)
-    assert "  Some of these jobs lose what they are guaranteed; to push this anyway, add --allow-downgrade" in lines
+    assert "  Some of these jobs are guaranteed their cells and would run on without that guarantee." in lines
     assert lines[-2:] == ["Changes", "  none"]
     assert drawn(baseVersion=0, identical=True) == ["identical: nothing changes"]
 
@@ -155,7 +155,7 @@ def test_a_job_of_several_groups_is_drawn_and_counted_once() -> None:
     lines = drawn(groups={"unaffected": 9, "unaffectedJobs": 2, "affected": affected}, waiting=affected)
     assert lines[:3] == [
         "Running work: 1 of 3 jobs affected",
-        "  1 job lazily preempted, running on as opportunistic work:",
+        "  1 job lazily preempted, running on as opportunistic work that any guaranteed job may preempt:",
         "    PyTorchJob/ns/w (a, priority 5, 10 pods): 0; 1; 2; and 2 more",
     ]
     assert "Waiting jobs: 1" in lines
