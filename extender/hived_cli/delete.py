@@ -16,11 +16,10 @@ from hived_cli.helpers.names import (
     complete_jobs,
     find_alone,
     find_ended,
-    find_held,
     find_jobs,
-    find_unwatched,
     namespace_option,
     one_of,
+    record_of,
     submitted_as,
 )
 from hived_cli.helpers.waits import has_ended, listed
@@ -164,18 +163,17 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
         found = of_object(kube, queued) if queued is not None else None
         if queued is not None and found is not None:
             return found, f"{printable(queued.name)}, which goes with its pods", queued.namespace
+        unwatched = unwatched_jobs(lambda **_: kube, namespace)
         try:
-            jobs = find_jobs(inspector, name, namespace)
+            jobs = find_jobs(inspector, name, namespace, unwatched)
         except NoAnswerError:
             raise
         except UserError as error:
-            if error.code == HTTPStatus.NOT_FOUND:
-                if (held := find_held(kube, name, namespace)) is not None:
-                    return *_recorded(of_record(kube, held)), held.namespace
-                cron = find_unwatched(kube, name, namespace)
-                full = name if cron is None else cron.name
-                if (made := find_maker(kube, namespace or DEFAULT_NAMESPACE, full)) is not None:
-                    return *_made(kube, made), made[0].split("/")[1]
+            made = (
+                find_maker(kube, namespace or DEFAULT_NAMESPACE, name) if error.code == HTTPStatus.NOT_FOUND else None
+            )
+            if made is not None:
+                return *_made(kube, made), made[0].split("/")[1]
             latest = {job.name: job for job in reversed(find_ended(inspector, name, namespace))}
             over = [(job, found) for job in latest.values() if (found := of_ended(kube, job)) is not None]
             if not over:
@@ -192,6 +190,11 @@ def _find(kube: KubeClient, inspector: Inspector, name: str, namespace: str) -> 
         if made is not None:
             return *_made(kube, made), jobs[0].namespace
     job = one_of(jobs, name)
+    if job in unwatched:
+        if (record := record_of(kube, job)) is not None:
+            return *_recorded(of_record(kube, record)), job.namespace
+        if (made := find_maker(kube, job.namespace, job.name)) is not None:
+            return *_made(kube, made), job.namespace
     pods = [pod for pod in job.pods if without_kind(name) in (pod, pod.partition("/")[2])]
     count = max(len(job.pods), job.counts.wanted)
     if pods and count > 1 and not job.is_elastic:

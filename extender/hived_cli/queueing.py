@@ -12,18 +12,17 @@ from msgspec.structs import replace
 from hived.values.errors import UserError
 from hived_cli.get import lost_hours
 from hived_cli.helpers.answers import as_json, ask, output_option, yes_option
-from hived_cli.helpers.connecting import asks_api_server, asks_service
+from hived_cli.helpers.connecting import asks_api_server, asks_service, unwatched_jobs
 from hived_cli.helpers.names import (
     complete_held,
     complete_placed,
     complete_unheld,
     find_alone,
-    find_held,
     find_jobs,
     find_queued,
-    find_unwatched,
     namespace_option,
     one_of,
+    record_of,
     submitted_as,
 )
 from hived_cli.helpers.waits import has_ended
@@ -240,18 +239,21 @@ def _plan_alone(
     try:
         kind, _, where = name.partition("/") if is_full(name) else ("", "", name)
         record = find_named(kube, *submitted_as(where, namespace))
-        if record is None or kind not in ("", record.kind):
-            record = None if is_hold else find_held(kube, name, namespace)
+        record = record if record is not None and kind in ("", record.kind) else None
+        made = find_maker(kube, namespace or DEFAULT_NAMESPACE, name) if record is None else None
+        is_cron = made is not None and made[0].startswith("CronJob/")
+        if record is None and not is_cron:
+            unwatched = unwatched_jobs(lambda **_: kube, namespace)
+            job = one_of(find_jobs(inspector, name, namespace, unwatched), name)
+            if job in unwatched:
+                record, made = record_of(kube, job), find_maker(kube, job.namespace, job.name)
         if record is not None:
             full = f"{record.kind}/{record.namespace}/{record.full_name}"
             if not is_hold:
                 return planned(full, lambda: resume_record(kube, record, is_now=is_now), ())
             return planned(full, lambda: suspend_record(kube, record), pods_of(kube, record))
-        cron = find_unwatched(kube, name, namespace)
-        made = find_maker(kube, namespace or DEFAULT_NAMESPACE, name if cron is None else cron.name)
         if made is not None and made[0].startswith("CronJob/"):
             return planned(made[0], lambda: suspend_cron(kube, made[1], is_on=is_hold), ())
-        job = one_of(find_jobs(inspector, name, namespace), name)
         if is_hold:
             check_may_hold(kube, job)
     except KubeError as error:

@@ -262,6 +262,7 @@ def test_what_hived_submit_has_made_in_another_namespace_is_released_and_deleted
     assert "held: 2 pods deleted" in cluster.run("hold", "away", "--yes").output
     expect_soon(lambda: not cluster.pods("away-") and "Deleted" in cluster.ask("get", "jobs", "--ended").output)
     assert "away" not in cluster.run("get", "jobs", "--ended").output
+    assert cluster.run("hold", "away").output == "Job/far/away: is held already\n"
     assert cluster.run("release", "away").output == "Job/far/away: released: 2 pods created\n"
     assert "held: 2 pods deleted" in cluster.run("hold", "away", "-n", "far", "--yes").output
     expect_soon(lambda: not cluster.pods("away-"))
@@ -330,6 +331,20 @@ def test_a_cron_job_between_its_runs_is_a_job_that_says_when_it_runs_next(cluste
     assert cluster.run("release", "yearly").output == "CronJob/far/yearly: released\n"
     assert cluster.run("delete", "yearly", "-n", "far", "--yes").exit_code == 0
     assert "yearly" not in cluster.run("get", "jobs").output
+
+
+def test_a_name_of_a_cron_job_between_its_runs_and_of_a_job_means_either(cluster: Cluster) -> None:
+    container = {"name": "m", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}
+    made = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": spec}}
+    cron, job = ("/apis/batch/v1/namespaces/far/cronjobs", "/apis/batch/v1/namespaces/default/jobs")
+    cluster.kube.create(cron, {"metadata": {"name": "both"}, "spec": made})
+    cluster.kube.create(job, {"metadata": {"name": "both"}, "spec": spec})
+    expect_soon(lambda: "Job/default/both" in cluster.run("get", "jobs").output)
+    for words in (["hold"], ["release"], ["delete", "--dry-run"]):
+        told = cluster.run(*words, "both")
+        assert told.exit_code == 1
+        assert "both is part of 2 names: CronJob/far/both, Job/default/both; give one of them" in told.output
 
 
 def test_what_cannot_be_held_says_why(cluster: Cluster) -> None:

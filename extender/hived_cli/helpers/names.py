@@ -13,7 +13,6 @@ import click
 from click.shell_completion import CompletionItem
 
 from hived.values.errors import HivedError, UserError
-from hived_cli.helpers.connecting import unwatched_jobs
 from hived_cli.helpers.waits import has_ended, listed
 from hived_config.reader import printable
 from hived_extender.api.inspection import DEFAULT_SERVER, Credentials, Inspector, NoAnswerError, OlderError
@@ -60,24 +59,11 @@ def submitted_as(name: str, namespace: str) -> tuple[str, str]:
     return (where, short) if slash else (namespace or DEFAULT_NAMESPACE, bare)
 
 
-def find_unwatched(kube: KubeClient, name: str, namespace: str) -> Job | None:
-    """A job that the service does not watch, in whatever namespace if none is said; None if there is none.
-
-    Raises UserError if several have the name.
-    """
-    found = matching(unwatched_jobs(lambda **_: kube, namespace), name, namespace)
-    return one_of(found, name) if found else None
-
-
-def find_held(kube: KubeClient, name: str, namespace: str) -> "Record | None":
-    """The record of a submitted job that is suspended, in whatever namespace if none is said; None if there is none.
-
-    Raises UserError if several have the name, KubeError.
-    """
+def record_of(kube: KubeClient, job: Job) -> "Record | None":
+    """The record of a job that the service does not watch; None of a CronJob. Raises KubeError."""
     from hived_jobs.records import find_named  # noqa: PLC0415  # completion needs it not
 
-    job = find_unwatched(kube, name, namespace)
-    return None if job is None or job.api_version else find_named(kube, *submitted_as(job.name.partition("/")[2], ""))
+    return None if job.api_version else find_named(kube, *submitted_as(job.name.partition("/")[2], ""))
 
 
 def find_queued(inspector: Inspector, name: str, namespace: str) -> QueuedJob | None:
@@ -144,12 +130,14 @@ def find_why(inspector: Inspector, name: str, namespace: str) -> tuple[str, Why]
     return found
 
 
-def find_jobs(inspector: Inspector, name: str, namespace: str) -> list[Job]:
-    """The jobs that a name means, at least one, see `api.names.matching`. An unknown one is asked for as by `find_why`.
+def find_jobs(inspector: Inspector, name: str, namespace: str, unwatched: Sequence[Job] = ()) -> list[Job]:
+    """The jobs that a name means, at least one, see `api.names.matching`: of all that the service has, and these.
 
-    Raises UserError, with names that are nearly this one, if it is unknown; OlderError.
+    An unknown one is asked for as by `find_why`. Raises UserError, with names that are nearly this one, if it is
+    unknown; OlderError.
     """
-    found = matching(_present(inspector), name, namespace)
+    apart = {job.name for job in unwatched}  # pods of some may still leave
+    found = matching([*unwatched, *(job for job in _present(inspector) if job.name not in apart)], name, namespace)
     if not found:
         time.sleep(AGAIN_S)
         jobs = _present(inspector)
