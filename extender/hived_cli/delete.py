@@ -20,6 +20,7 @@ from hived_cli.helpers.names import (
     namespace_option,
     one_of,
     record_of,
+    renew_lists,
     submitted_as,
 )
 from hived_cli.helpers.waits import has_ended, listed
@@ -125,6 +126,7 @@ def command(
             ask(f"Delete {what}?", "deleted", is_json)
         for found in all_found.values():
             carry_out(kube, found, lambda line: click.echo(line, err=is_json))
+        renew_lists(inspector)
     if is_json:
         pods = [name for found in all_found.values() for name in found.pod_names]
         jobs = [name for found in all_found.values() for name in found.record_names]

@@ -23,6 +23,7 @@ from hived_cli.helpers.names import (
     namespace_option,
     one_of,
     record_of,
+    renew_lists,
     submitted_as,
 )
 from hived_cli.helpers.waits import has_ended
@@ -159,6 +160,8 @@ def keeping_its_place(
                 tell(found[-1])
         if is_json:
             tell_all(found)
+        if any(isinstance(one, Changed) for one in found):
+            renew_lists(inspector)
 
     return command
 

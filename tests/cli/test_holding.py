@@ -144,6 +144,16 @@ def test_a_job_is_suspended_and_resumed_by_its_short_name_in_any_namespace(clust
     assert (deleted.exit_code, f"Job/far/{name}, which goes with its pods" in deleted.output) == (0, True)
 
 
+def test_lists_after_a_change_of_a_job_are_newer_than_it(cluster: Cluster) -> None:
+    insight = cluster.running.extender.insight
+    cluster.job("listed", gpus=0)
+    expect_soon(lambda: bool(cluster.row("listed")))
+    for words in (["hold", "listed", "--yes"], ["release", "listed"], ["delete", "listed", "--yes"]):
+        before = insight.view()
+        assert cluster.run(*words).exit_code == 0
+        assert insight.view() is not before
+
+
 def test_a_held_job_names_the_command_that_releases_it_and_since_when_it_is_held(cluster: Cluster) -> None:
     cluster.job("asleep")
     expect_soon(lambda: "Running" in cluster.row("asleep"))

@@ -51,6 +51,16 @@ QUEUED = "500"
 AGAIN_S = 2.2
 """After so many seconds an unknown name is asked for once more: the service's answers may be two seconds old."""
 
+WATCH_S = 0.3
+"""After so many seconds the service's watches have told it of a change, as a rule."""
+
+
+def renew_lists(inspector: Inspector) -> None:
+    """Have the service make its list of jobs anew, so that lists from now on show a change that the API server took."""
+    time.sleep(WATCH_S)
+    with suppress(UserError):  # the change is made all the same
+        inspector.jobs({"new": ("1",), "state": ("Preempting",)})
+
 
 def submitted_as(name: str, namespace: str) -> tuple[str, str]:
     """Namespace and name of a submitted job; a namespace in the name goes first."""
