@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 from click.testing import CliRunner, Result
@@ -9,6 +10,8 @@ from click.testing import CliRunner, Result
 from hived.values.errors import UserError
 from hived_cli import main
 from hived_cli.helpers.listing import Form, order_of
+from hived_cli.helpers.waits import job_columns
+from hived_extender.api.waiting import Job
 from tests.cli.waiting_service import WaitingService
 
 
@@ -37,6 +40,12 @@ def test_jobs_are_sorted_by_a_column_or_a_field_and_have_no_headers(service: Wai
     ]
     told = json.loads(get(service, "jobs", "--sort-by", "priority", "-o", "json").output)["items"]
     assert [job["name"] for job in told] == by_priority
+
+
+def test_jobs_without_a_priority_come_after_the_others_which_keep_their_order() -> None:
+    jobs = [Job(name=str(priority), state="Waiting", priority=priority) for priority in (None, 5, -1, 0)]
+    found = Form(sort_by="PRIORITY").ordered(jobs, job_columns(datetime.now(UTC)))
+    assert [job.priority for job in found] == [-1, 0, 5, None]
 
 
 def test_a_column_that_there_is_not_is_a_mistake(service: WaitingService) -> None:

@@ -63,8 +63,9 @@ class Form(msgspec.Struct, frozen=True):
         if not self.sort_by:
             return list(items)
         named = {_bare(header): cell for header, cell in columns.items()}
-        number = [getattr(item, self.sort_by.lower(), None) for item in items]
-        if (cell := named.get(_bare(self.sort_by))) is not None and not all(isinstance(one, int) for one in number):
+        known = [one for one in (getattr(item, self.sort_by.lower(), None) for item in items) if one is not None]
+        is_number = bool(known) and all(isinstance(one, int) for one in known)  # some may have none
+        if (cell := named.get(_bare(self.sort_by))) is not None and not is_number:
             return sorted(items, key=lambda item: order_of(cell(item)))
         plain = [msgspec.to_builtins(item) for item in items]
         path = self.sort_by.lower() if cell is not None else self.sort_by
