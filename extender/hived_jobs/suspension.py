@@ -14,10 +14,9 @@ from hived_extender.api.names import DEFAULT_NAMESPACE, is_full
 from hived_extender.api.waiting import Job, PodCounts, When
 from hived_extender.jobs import starts
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
-from hived_extender.jobs.job import Job as ObjectJob
 from hived_extender.jobs.job import JobState as ObjectState
 from hived_extender.jobs.kinds import gangs, gates, marks, table
-from hived_extender.jobs.kinds.kind import Kind, Verb, path_of
+from hived_extender.jobs.kinds.kind import Kind, Verb, Write, path_of
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.client import KubeClient, KubeError, pod_path
 from hived_extender.kube.clocks import wall_s
@@ -69,15 +68,15 @@ def resume_record(kube: KubeClient, record: Record, *, is_now: bool) -> str:
     """The same of a job that `hived submit` made. Its pods may wait at their gates by its author's word."""
     later = LATER.format(name=record.full_name)
     if not record.state.phase.is_resumable:
-        if _are_timed(kube, pods_of(kube, record), forgets=is_now):
-            return RELEASED if is_now else f"is not held: {later}"
+        if words := _words_of_pods(kube, pods_of(kube, record)):
+            return _released(kube, words, later, is_now=is_now)
         return f"is not held: it is {record.state.phase.value.lower()}"
     made = resume_job(kube, record).pods
     told = f"released: {counted(len(made), 'pod')} created"
     if not any(starts.is_timed(pod["metadata"].get("annotations") or {}) for pod in made):
         return told
     if is_now:
-        _are_timed(kube, pods_of(kube, record), forgets=True)
+        _patch(kube, _words_of_pods(kube, pods_of(kube, record)))
     return told if is_now else f"{told}; {later}"
 
 
@@ -191,32 +190,35 @@ def _job_pods(kube: KubeClient, record: Record) -> list[JobPod]:
     return [pod for pod in listed if belongs(pod, record)]
 
 
-def _is_timed(kube: KubeClient, job: Job, kind: Kind | None, *, forgets: bool) -> bool:
-    """The same of an object whose pods have gates, such as a Deployment."""
+def _words_of_object(kube: KubeClient, job: Job, kind: Kind | None) -> Sequence[Write]:
+    """The calls that remove its author's words from an object whose pods have gates, such as a Deployment; none from
+    one that does not wait.
+    """
     if kind is None or not kind.has_gates:
-        return False
+        return ()
     _, namespace, name = job.name.split("/")
     found = table.read(kube.get(path_of(job.api_version, kind.plural, namespace, name)))
-    if found.state is not ObjectState.HELD or not starts.is_timed(found.annotations):
-        return False
-    for write in table.annotate(found.ref, starts.NO_WORDS) if forgets else ():
-        kube.patch(write.path, write.body)
-    return True
+    is_timed = found.state is ObjectState.HELD and starts.is_timed(found.annotations)
+    return table.annotate(found.ref, starts.NO_WORDS) if is_timed else ()
 
 
-def _are_timed(kube: KubeClient, pods: Sequence[str], *, forgets: bool) -> bool:
-    """Do pods, by `NAMESPACE/NAME`, wait by their author's word? It is removed if this `forgets`: they are ungated."""
-    is_timed = False
+def _words_of_pods(kube: KubeClient, pods: Sequence[str]) -> Sequence[Write]:
+    """The same of pods, by `NAMESPACE/NAME`."""
+    writes = []
     for each in pods:
         namespace, _, name = each.partition("/")
         pod = kube.get(pod_path(namespace, name), Pod)
         if starts.is_timed(pod.annotations) and gates.GATE in pod.gates:
-            is_timed = True
-            if not forgets:
-                break
-            write = gangs.annotate(namespace, name, pod.metadata.uid, starts.NO_WORDS)
-            kube.patch(write.path, write.body)
-    return is_timed
+            writes.append(gangs.annotate(namespace, name, pod.metadata.uid, starts.NO_WORDS))
+    return writes
+
+
+def _released(kube: KubeClient, words: Sequence[Write], later: str, *, is_now: bool) -> str:
+    """Release a job that only its author's words hold, if it `is_now`: the service removes gates then."""
+    if not is_now:
+        return f"is not held: {later}"
+    _patch(kube, words)
+    return RELEASED
 
 
 def _switch(kube: KubeClient, job: Job, *, is_on: bool, is_now: bool = False) -> str:
@@ -224,8 +226,8 @@ def _switch(kube: KubeClient, job: Job, *, is_on: bool, is_now: bool = False) ->
     kind_name, _, where = job.name.partition("/")
     kind = table.find_kind(job.api_version, kind_name)
     if kind is None or kind.has_gates:
-        if not is_on and (_is_timed(kube, job, kind, forgets=is_now) or _are_timed(kube, job.pods, forgets=is_now)):
-            return RELEASED if is_now else f"is not held: {LATER.format(name=_called(job))}"
+        if not is_on and (words := _words_of_object(kube, job, kind) or _words_of_pods(kube, job.pods)):
+            return _released(kube, words, LATER.format(name=_called(job)), is_now=is_now)
         if not is_on:
             raise UserError(
                 f"{job.name} is not held, and hived holds none of its kind: there is nothing to release", 409
@@ -241,12 +243,12 @@ def _switch(kube: KubeClient, job: Job, *, is_on: bool, is_now: bool = False) ->
     is_held = found.state in (ObjectState.HELD, ObjectState.LEAVING)
     may_resume = marks.is_marked_held(found.annotations)
     if is_on and is_held and may_resume:
-        _annotate(kube, found, _NOT_BY_QUEUE)
+        _patch(kube, table.annotate(found.ref, _NOT_BY_QUEUE))
         return "held: it does not start before it is released"
     if is_on == is_held:
         return "is held already" if is_on else "is not held"
     if not is_on and not is_now and starts.is_early(found.annotations, wall_s()):
-        _annotate(kube, found, {} if may_resume else {marks.HELD: "true"})
+        _patch(kube, () if may_resume else table.annotate(found.ref, {marks.HELD: "true"}))
         return f"{'is not held' if may_resume else RELEASED}: {LATER.format(name=_called(job))}"
     if is_on and not kind.hold(document):  # or it raises UserError: its controller cannot suspend it
         raise UserError(f"{job.name} cannot be held: its controller does not suspend it as it is", 409)
@@ -259,8 +261,8 @@ def _switch(kube: KubeClient, job: Job, *, is_on: bool, is_now: bool = False) ->
     return "held: its controller deletes its pods" if is_on else RELEASED
 
 
-def _annotate(kube: KubeClient, found: ObjectJob, annotations: Mapping[str, str | None]) -> None:
-    for write in table.annotate(found.ref, annotations) if annotations else ():
+def _patch(kube: KubeClient, writes: Sequence[Write]) -> None:
+    for write in writes:
         kube.patch(write.path, write.body)
 
 
