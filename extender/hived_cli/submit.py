@@ -365,7 +365,7 @@ def command(
     Examples:
       hived submit job.yaml
       hived submit job.yaml --vc research --priority prod
-      hived submit job.yaml --gpu-type A100
+      hived submit job.yaml --gpu-type V100
       hived submit job.yaml --time 2h --begin +30m
       hived submit job.yaml --time 90 --begin 18:00
       hived submit train.yaml --after prepare,afterany:cleanup
