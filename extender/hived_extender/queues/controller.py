@@ -709,7 +709,10 @@ class QueueController:
     def _resume(self, name: JobName, now: float) -> None:
         """Resume a job if hived holds it; one that was refused later each time."""
         seen, refused = self._find(name), self._refused.get(name)
-        if seen is None or seen.job.state is not JobState.HELD or (refused is not None and refused.at_s > now):
+        if seen is None or seen.job.state is not JobState.HELD:
+            self._refused.pop(name, None)
+            return
+        if refused is not None and refused.at_s > now:
             return
         is_called = any(action.job.job_name == name for _, action in self._calls.values())
         state = read_kept(seen.job.annotations, seen.job.ref.uid, self._prover)

@@ -93,3 +93,18 @@ def test_a_job_that_is_deleted_while_queues_begin_again_and_again_keeps_no_cells
         hand.step()
     hand.run(60)
     assert hand.held() == sorted(hand.are(JobState.RESUMED)) == ["a", "b"]
+
+
+def test_a_job_that_could_not_be_resumed_without_queues_and_is_gone_is_tried_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hand = ControllerByHand(monkeypatch)
+    hand.configure(OFF)
+    hand.create("x")
+    for _ in range(8):
+        hand.step()
+        hand.carry_out(refused=["x"])
+    assert list(hand.queues._refused) == [hand.jobs["x"].ref.job_name]
+    hand.delete("x")
+    hand.run(200)
+    assert hand.queues._refused == {}
