@@ -13,7 +13,7 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import as_json
-from hived_cli.helpers.connecting import asks_api_server, unwatched_jobs
+from hived_cli.helpers.connecting import RECORDS_S, asks_api_server, unwatched_jobs
 from hived_cli.helpers.lazy import CommandGroup
 from hived_cli.helpers.listing import form, lists, ordered_json, selector_option
 from hived_cli.helpers.names import (
@@ -69,7 +69,7 @@ from hived_extender.api.waiting import (
     with_records,
 )
 from hived_extender.jobs.progress import read_duration
-from hived_extender.kube.client import KubeClient
+from hived_extender.kube.client import KubeClient, KubeError
 
 ALIASES = {
     "job": "jobs",
@@ -468,7 +468,9 @@ SINCE = "1d"
 )
 @click.option("--node", default="", metavar="NAME", help="Jobs on this node.")
 @selector_option
-@click.option("--pods", "has_pods", is_flag=True, help="Each job with its pods: their states and nodes.")
+@click.option(
+    "--pods", "has_pods", is_flag=True, help="Each job with its pods; with NAME those that ended or are to come, too."
+)
 @click.option("--ended", "is_ended", is_flag=True, help="Jobs that have ended, the latest first.")
 @click.option(
     "--since", default="", metavar="TIME", help="With --ended: within this time, such as 6h or 7d.  [default: 1d]"
@@ -578,6 +580,8 @@ def jobs(
             told, all_found = fetch()
         is_known = True  # with --watch it may go
         found = named(all_found)
+        if has_pods and names:
+            found = _with_all_pods(connect, found)
         if output == "json":
             return ordered_json(as_json(Jobs(items=found)) if names else told)
         if is_ended:
@@ -589,6 +593,21 @@ def jobs(
         click.echo(f"Error: {refusal.message}", err=True)
     if refusals:
         raise SystemExit(1)
+
+
+def _with_all_pods(connect: Callable[..., KubeClient | None], jobs: Sequence[Job]) -> list[Job]:
+    """The jobs with the pods that have ended or are to come as well, as far as the caller may read these."""
+    if (kube := connect(may_fail=True)) is None:
+        return list(jobs)
+    from hived_jobs.job_pods import with_all_pods  # noqa: PLC0415  # most lists need it not
+
+    found = []
+    for job in jobs:
+        try:
+            found.append(with_all_pods(kube.with_timeout(RECORDS_S), job))
+        except KubeError:
+            found.append(job)
+    return found
 
 
 def _unknown(inspector: Inspector, names: Sequence[str], namespace: str, *, is_ended: bool) -> list[UserError]:

@@ -12,15 +12,15 @@ from msgspec.structs import replace
 from hived.values.errors import UserError
 from hived_cli.helpers.answers import NEVER, RUNS, WAITS, form_option, printed
 from hived_cli.helpers.connecting import asks_api_server, unwatched_jobs
-from hived_cli.helpers.names import complete_jobs, find_waiting, find_why, namespace_option
-from hived_cli.helpers.waits import draw_trial, draw_why, has_ended, queued
+from hived_cli.helpers.names import complete_jobs, find_pod, find_waiting, find_why, namespace_option
+from hived_cli.helpers.waits import draw_pod, draw_trial, draw_why, has_ended, queued
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_config.reader import printable
 from hived_extender.api.inspection import Inspector
 from hived_extender.api.names import matching
 from hived_extender.api.queues import QueuedJob
-from hived_extender.api.waiting import Job, Why
-from hived_extender.kube.client import KubeClient
+from hived_extender.api.waiting import Job, PodView, Why
+from hived_extender.kube.client import KubeClient, KubeError
 
 WITHOUT_PODS = ("Waiting", "Held", "Refused")
 """States of jobs that wait in a queue, and have no pods."""
@@ -86,9 +86,19 @@ def command(
         known, found = _find(inspector, name, namespace, waiting)
         held = _held(connect, name, namespace) if has_ended(found.job) else None
     except UserError as error:
-        held = _held(connect, name, namespace) if error.code == HTTPStatus.NOT_FOUND else None
-        if held is None:
+        is_unknown = error.code == HTTPStatus.NOT_FOUND
+        held = _held(connect, name, namespace) if is_unknown else None
+        part = _part(inspector, connect, name, namespace) if is_unknown and held is None else None
+        if held is None and part is None:
             raise
+        if part is not None and not part[1].goes_on:
+            job, pod = part
+            click.echo(
+                printed(Why(job=replace(job, members=[pod]))) if is_json else draw_pod(job, pod, datetime.now(UTC))
+            )
+            return
+        if part is not None:
+            known, found = _find(inspector, part[1].name, "", None)
     if held is not None:
         click.echo(printed(held) if is_json else draw_why(held, datetime.now(UTC)))
         return
@@ -119,6 +129,17 @@ def _held(connect: Callable[..., KubeClient | None], name: str, namespace: str) 
     """Return the job of this name that the service does not watch; None if there is none."""
     found = matching(unwatched_jobs(connect, namespace), name, namespace)
     return Why(job=found[0], when=found[0].when) if found else None
+
+
+def _part(
+    inspector: Inspector, connect: Callable[..., KubeClient | None], name: str, namespace: str
+) -> tuple[Job, PodView] | None:
+    """A pod that has ended or is to come, as far as the caller may read pods; see `find_pod`."""
+    kube = connect(may_fail=True)
+    try:
+        return None if kube is None else find_pod(inspector, kube, name, namespace)
+    except KubeError:
+        return None
 
 
 def _find(inspector: Inspector, name: str, namespace: str, queued_job: QueuedJob | None) -> tuple[str, Why]:

@@ -28,7 +28,7 @@ from hived_extender.api.names import (
     without_kind,
 )
 from hived_extender.api.queues import HELD_LATER, QueuedJob, QueuedJobs, QueueReport
-from hived_extender.api.waiting import MASKED, FreeCells, Job, Why
+from hived_extender.api.waiting import MASKED, FreeCells, Job, PodView, Why
 from hived_extender.kube.client import KubeClient
 
 if TYPE_CHECKING:
@@ -138,6 +138,34 @@ def find_why(inspector: Inspector, name: str, namespace: str) -> tuple[str, Why]
         if found is None:
             raise unknown(jobs, name, namespace)
     return found
+
+
+def find_pod(inspector: Inspector, kube: KubeClient, name: str, namespace: str) -> tuple[Job, PodView] | None:
+    """A pod that has ended, or has an index and is not made yet, and its job; None without one. Raises KubeError.
+
+    The name is that of the pod, with or without the letters that its controller has drawn: `train-3`. Of several in
+    turn it means the one that goes on, else the latest.
+    """
+    from hived_jobs.job_pods import short_of, with_all_pods  # noqa: PLC0415  # few names are of such pods
+
+    *_, bare = without_kind(name).split("/")
+    where = namespaces_in(name) or ((namespace,) if namespace else ())
+    for job in _begun_by(inspector, bare):
+        if where and job.namespace not in where:
+            continue
+        pods = with_all_pods(kube, job, is_folded=False).members
+        found = [pod for pod in pods if bare in (pod.name.rpartition("/")[2], short_of(pod.name))]
+        if found:
+            return job, max(found, key=lambda pod: (pod.goes_on, pod.since))
+    return None
+
+
+def _begun_by(inspector: Inspector, pod: str) -> list[Job]:
+    """The jobs with whose names that of a pod begins, the longest first; those that have ended behind the others."""
+    present = inspector.jobs({"queued": (QUEUED,), "pods": ("1",)})
+    ended = inspector.jobs({"ended": (ALL_ENDED,)})
+    found = [job for job in (*present, *ended) if job.name != MASKED and pod.startswith(f"{parts_of(job.name)[-1]}-")]
+    return sorted(found, key=lambda job: (has_ended(job), -len(job.name)))
 
 
 def find_jobs(inspector: Inspector, name: str, namespace: str, unwatched: Sequence[Job] = ()) -> list[Job]:

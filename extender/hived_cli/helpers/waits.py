@@ -243,9 +243,12 @@ def job_table(jobs: Sequence[Job], now: datetime, *, title: str = "JOB", is_wide
 def _as_row(job: Job, pod: PodView) -> Job:
     """A pod in a row below its job's."""
     nodes = [pod.node] if pod.node else []
+    is_to_come = pod.state in WAITING_STATES and bool(pod.reason)
+    waits = pod.state in WAITING_STATES and not is_to_come
     return Job(
         name=f"  {pod.name}", state=pod.state, user=job.user, vc=job.vc, priority=job.priority, nodes=nodes,
-        since=pod.since or job.since, when=job.when,
+        since=pod.since or (job.since if waits else ""), sentence=pod.reason,
+        when=job.when if waits else When(kind="unknown") if is_to_come else None,
     )  # fmt: skip
 
 
@@ -269,6 +272,14 @@ def _table(columns: _Columns, jobs: Sequence[Job]) -> str:
 
 def _width(text: str) -> int:
     return max(map(len, click.unstyle(text).splitlines()))
+
+
+def draw_pod(job: Job, pod: PodView, now: datetime) -> str:
+    """A pod of a job that has ended, or that is not made yet."""
+    told = f"{click.style(printable(pod.name), bold=True)}   {state(_as_row(job, pod))}   of {printable(job.name)}"
+    ended = f"ended {age(pod.since, now)} ago, at {as_minute(pod.since)}" if pod.since else ""
+    on = f"on {printable(pod.node)}" if pod.node else ""
+    return "\n".join([told, *paragraph(", ".join(filter(None, (printable(pod.reason), ended, on))))])
 
 
 _OF_THE_JOB = ("priority", "opportunistic", "pods", "leafType", "vc")
@@ -377,8 +388,9 @@ def ended_columns(now: datetime) -> _Columns:
 
 
 def ended_table(jobs: Sequence[Job], now: datetime, *, is_wide: bool = False) -> str:
-    """A row for each job that has ended."""
+    """A row for each job that has ended, and below it one for each of its `members`."""
     columns = ended_columns(now)
+    jobs = [row for job in jobs for row in (job, *map(partial(_as_row, job), job.members))]
     if is_wide:
         return _table(columns, jobs)
     columns = _without(columns, ">PRIORITY", "QUEUE", "NODES")

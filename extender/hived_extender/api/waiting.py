@@ -250,12 +250,23 @@ class PodCounts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A pod of a job, `NAMESPACE/NAME`, with its node once it has one, and `since` when it runs."""
+    """A pod of a job, `NAMESPACE/NAME`, with its node once it has one, and `since` when it runs or has ended.
+
+    Commands add those that have ended, by the API server, and those that are not made yet: with the `index` among the
+    pods of the job, if they have one, and the `reason` of the state. A row may stand for several that are alike.
+    """
 
     name: str
-    state: Literal["Waiting", "Starting", "Running", "Leaving"]
+    state: Literal["Waiting", "Starting", "Running", "Leaving", "Held", "Completed", "Failed"]
     node: str = ""
     since: str = ""
+    index: int | None = None
+    reason: str = ""
+
+    @property
+    def goes_on(self) -> bool:
+        """Is it there, and has not ended?"""
+        return not self.reason and self.state not in ("Completed", "Failed")
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,5 +1,7 @@
 """Kubernetes' Job (batch/v1): `spec.suspend`."""
 
+from itertools import chain
+
 from hived_extender.jobs.document import Part
 from hived_extender.jobs.job import Document, Job, PodTally
 from hived_extender.jobs.kinds.kind import Source, Switch, job_of, kind_with, role_of, root_of, state_of
@@ -27,10 +29,19 @@ def pods_at_once(spec: Part, status: Part | None = None) -> int:
 
 def _count_indexes(text: str) -> int:
     """The number of indexes in a text such as "1,3-5"; 0 if it cannot be read."""
-    ranges = [part.partition("-") for part in text.split(",") if part]
-    if not all(_is_index(first) and (not dash or _is_index(last)) for first, dash, last in ranges):
-        return 0
-    return sum(max(int(last) - int(first) + 1, 0) if dash else 1 for first, dash, last in ranges)
+    return sum(map(len, _ranges(text)))
+
+
+def indexes_of(text: str) -> set[int]:
+    """The indexes in such a text; none if it cannot be read."""
+    return set(chain(*_ranges(text)))
+
+
+def _ranges(text: str) -> list[range]:
+    parts = [part.partition("-") for part in text.split(",") if part]
+    if not all(_is_index(first) and (not dash or _is_index(last)) for first, dash, last in parts):
+        return []
+    return [range(int(first), int(last if dash else first) + 1) for first, dash, last in parts]
 
 
 def _is_index(text: str) -> bool:
