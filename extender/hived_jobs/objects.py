@@ -321,7 +321,10 @@ def wait_ended(kube: KubeClient, manifest: Manifest) -> JobState | None:
 
 def reading(job: PlannedJob, configuration: Configuration | None) -> str:
     """Return the reading of a job in one sentence: its pods, virtual cluster, priority, and whether it queues."""
-    from hived_extender.machine.certificates import asks_of  # noqa: PLC0415  # loads the core; help does without
+    from hived_extender.machine.certificates import (  # noqa: PLC0415  # loads the core; help does without
+        asks_of,
+        with_minimum,
+    )
 
     kind = job.kind
     try:
@@ -357,6 +360,8 @@ def reading(job: PlannedJob, configuration: Configuration | None) -> str:
     spec, requests = needs[0].spec, [PodRequest("", "", "", need.spec) for need in needs]
     is_gang = is_queued or all(_names_gang(interpreter, pod) for need in needs for pod, _ in need.pods)
     asks = asks_of(requests, spec.leaf_cell_type, is_gang=is_gang)
+    least = needs[0].minimum if is_queued else None
+    asks = asks if least is None else with_minimum(asks, least.count, least.total)
     has_queues, is_gated = rules.queueing.is_enabled, _are_gated(seen)
     if is_queued or (has_queues and is_gated):
         end = f"waits in the queue of {spec.virtual_cluster}"

@@ -613,6 +613,18 @@ def test_a_job_larger_than_the_cluster_is_listed_in_its_queue_as_refused(jobs: J
     jobs.delete("huge")
 
 
+def test_a_job_that_may_start_with_fewer_pods_says_how_many_start_at_once(jobs: Jobs, tmp_path: Path) -> None:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "m", "image": "x", "resources": {"limits": {GPU: 1}}}]}
+    spec = {"minAvailable": 3, "tasks": [{"name": "w", "replicas": 5, "minAvailable": 3, "template": {"spec": pod}}]}
+    document = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": {"name": "few"}, "spec": spec}
+    result = submit(jobs, tmp_path / "few.json", document, "--vc", "b")
+    assert "hived reads 5 pods of 1 GPU, 3 of them at once in virtual cluster b" in result.output
+    found = expect_soon(lambda: jobs.inspector.queued_job("few"))
+    assert found is not None
+    assert found.asks == "5 pods of 1 GPU, 3 of them at once"
+    jobs.kube.delete("/apis/batch.volcano.sh/v1alpha1/namespaces/default/jobs/few")
+
+
 def gated(name: str, gang: str) -> dict[str, Any]:
     """One of two pods of a gang with the gate of queues, whose queue gives the gang another name."""
     pod = template("b", 4, "10", "100")

@@ -392,6 +392,12 @@ def asks_of(
     return _asks(tuple(sorted(counts.items())), node_leaves, within, sized_by, is_gang)
 
 
+def with_minimum(asks: str, least: int, total: int) -> str:
+    """The request of a gang that may start with fewer of its pods: `5 pods of 1 GPU, 3 of them at once`."""
+    alone = asks if least >= total else asks.replace(" at once", "", 1)
+    return f"{alone}, {least} of them at once" if 1 < least < total else alone
+
+
 def node_leaves_of(topology: Topology, leaf_type: str) -> int:
     """The leaf cells of a node of this type, of all types for "", as `asks_of` takes them; 0 if nodes differ."""
     chains = [one for one in topology.chains if leaf_type in ("", one.types[0])]

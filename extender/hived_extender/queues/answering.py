@@ -24,7 +24,7 @@ from hived_extender.jobs.kinds import gangs
 from hived_extender.jobs.kinds.marks import user_said
 from hived_extender.jobs.kinds.table import resource_of
 from hived_extender.jobs.needs import JobEnd, JobLoss, SeenJob
-from hived_extender.machine.certificates import asks_of, node_leaves_of, rfc3339
+from hived_extender.machine.certificates import asks_of, node_leaves_of, rfc3339, with_minimum
 from hived_extender.machine.offers import Asking
 from hived_extender.machine.stimuli import JobHeld, JobMoved
 from hived_extender.queues.controller import QueueController, QueueCount, count, count_others, waits_since
@@ -47,6 +47,7 @@ from hived_extender.queues.reasons import (
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.table import Life
 from hived_extender.queues.turns import Turns
+from hived_extender.queues.units import Unit
 
 Seen = Collection[str] | None
 """The namespaces whose jobs a caller may see; None for all."""
@@ -519,7 +520,7 @@ class QueueAnswers:
             since=waits_since(entry) if waits else entry.since_s,
             reason=entry.problem or found.sentence + troubled + above + held,
             gpus=_gpus(entry),
-            asks=_asks(asked, turns.queues.topology) if asked is not None else "",
+            asks=_asks(asked, turns.queues.topology, unit) if asked is not None else "",
             cause=found.cause,
             when=found.when,
             preempted=_preempted(turns, entry, seen, looks=known is None),
@@ -532,9 +533,11 @@ def _gpus(entry: JobRecord) -> int:
     return count_leaves(asked.group.members) if asked is not None else 0
 
 
-def _asks(spec: PodSpec, topology: Topology) -> str:
+def _asks(spec: PodSpec, topology: Topology, unit: Unit | None) -> str:
     leaf_type = spec.leaf_cell_type
-    return asks_of([PodRequest("", "", "", spec)], leaf_type, node_leaves_of(topology, leaf_type))
+    told = asks_of([PodRequest("", "", "", spec)], leaf_type, node_leaves_of(topology, leaf_type))
+    minimum = None if unit is None else unit.minimum
+    return told if minimum is None else with_minimum(told, minimum.count, minimum.total)
 
 
 def _told(turns: Turns, entry: JobRecord, reason: Reason | None, seen: Seen) -> Told:
