@@ -36,7 +36,7 @@ from hived_cli.helpers.waits import (
     job_columns,
     job_table,
     listed,
-    priority,
+    rank_of,
 )
 from hived_cli.helpers.watching import Answer, Show, watches
 from hived_config.reader import printable
@@ -66,6 +66,7 @@ from hived_extender.api.waiting import (
     JobState,
     NodeView,
     is_not_ready,
+    rank,
     with_records,
 )
 from hived_extender.jobs.progress import read_duration
@@ -357,7 +358,7 @@ def _group_table(inspector: Inspector, name: str | None, is_wide: bool) -> str:
             [
                 group.name,
                 status.vc,
-                priority(status.priority),
+                rank(status.priority),
                 _state(status),
                 pods,
                 *([", ".join(status.leaf_cell_types) or "-"] if with_devices else []),
@@ -844,7 +845,7 @@ def _jobs(jobs: Sequence[QueuedJob], *, is_wide: bool, is_one: bool, is_chosen: 
             str(one.position) if one.position else UNKNOWN,
             printable(one.name),
             *([] if is_one else [printable(one.queue) or UNKNOWN]),
-            priority(one.priority),
+            rank_of(one),
             str(one.gpus or UNKNOWN),
             *([(not (is_wide and one.part_of) and one.counts.words) or UNKNOWN] if has_counts else []),
             printable(one.user) or UNKNOWN,

@@ -5,9 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
+from click.testing import CliRunner
 
+from hived_cli import main
 from hived_extender.api.waiting import MASKED, Certificate, PodCounts, Why
 from hived_extender.jobs.quotas.usage import STOPPED
 from hived_extender.queues.answering import QueueAnswers
@@ -137,6 +140,21 @@ def test_a_job_whose_turn_is_to_come_is_told_whose_end_would_lend_it_cells(tmp_p
         when = why(jobs, "second").when
         assert when is not None
         assert when.because == "t0, which has the cells, has no time limit"
+
+
+def test_a_borrower_has_the_priority_of_its_queue_wherever_it_is_shown(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        runs(jobs, "own")
+        runs(jobs, "lent")
+        found = why(jobs, "lent").job
+        assert (found.priority, found.is_borrowed, why(jobs, "own").job.is_borrowed) == (10, True, False)
+        url = jobs.running.extender.url
+        for words in (("get", "jobs", "-o", "wide"), ("get", "queue", "a"), ("why", "lent")):
+            output = CliRunner().invoke(main, [*words, "--server", url]).output
+            assert re.search(r"lent .*\b10, borrows ", output), output
+        for path in ("jobs", "jobs/Job/default/lent", "queues/a"):
+            with urlopen(f"{url}/page/{path}") as answer:
+                assert "10, borrows" in answer.read().decode(), path
 
 
 def test_the_first_one_that_fits_its_virtual_cluster_is_told_who_has_the_cells_there(tmp_path: Path) -> None:

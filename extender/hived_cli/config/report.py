@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from hived_cli.helpers.waits import priority_words
 from hived_config.changes import CellCount, Changes, NamedChanges, SettingChange, Shape
 from hived_config.words import counted
 from hived_extender.api.configuration import ConfigReport, ReportedJob, by_job
+from hived_extender.api.waiting import rank_in_words
 
 LINES = 10
 NAMES = 8
@@ -177,7 +177,7 @@ def _few(names: Sequence[str], count: int) -> str:
 
 
 def _job(job: ReportedJob) -> str:
-    claim = f"{job.vc}, {priority_words(job.priority)}" if job.vc else "without virtual cluster"
+    claim = f"{job.vc}, {rank_in_words(job.priority)}" if job.vc else "without virtual cluster"
     who = f"{job.name} ({claim}, {job.pods_told})"
     return f"{who}: {job.reason}" if job.reason else who
 

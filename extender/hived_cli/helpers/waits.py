@@ -37,6 +37,8 @@ from hived_extender.api.waiting import (
     attempt_words,
     exit_words,
     preempted_words,
+    rank,
+    rank_in_words,
 )
 
 UNKNOWN = "-"
@@ -100,18 +102,9 @@ def age(since: str, now: datetime) -> str:
     return UNKNOWN if seconds is None else duration(seconds)
 
 
-def priority(number: int | None) -> str:
-    """A priority as people call it, "-" if it is not known."""
-    if number is None:
-        return UNKNOWN
-    return "opportunistic" if number < 0 else str(number)
-
-
-def priority_words(number: int | None) -> str:
-    """The same in a sentence: `priority 5`; "" if it is not known."""
-    if number is None:
-        return ""
-    return "opportunistic" if number < 0 else f"priority {number}"
+def rank_of(job: Job | QueuedJob) -> str:
+    """The priority of a job in a table."""
+    return rank(job.priority, is_borrowed=job.is_borrowed) or UNKNOWN
 
 
 def listed(names: list[str], most: int = 4) -> str:
@@ -206,7 +199,7 @@ def job_columns(now: datetime, title: str = "JOB", *, is_wide: bool = False) -> 
         title: lambda job: printable(job.name),
         "VC": lambda job: printable(job.vc) or UNKNOWN,
         "USER": lambda job: printable(job.user) or UNKNOWN,
-        ">PRIORITY": lambda job: priority(job.priority),
+        ">PRIORITY": rank_of,
         "STATE": state,
         ">FOR": lambda job: age(job.since, now),
         "ASKS": lambda job: job.asks or UNKNOWN,
@@ -246,8 +239,8 @@ def _as_row(job: Job, pod: PodView) -> Job:
     is_to_come = pod.state in WAITING_STATES and bool(pod.reason)
     waits = pod.state in WAITING_STATES and not is_to_come
     return Job(
-        name=f"  {pod.name}", state=pod.state, user=job.user, vc=job.vc, priority=job.priority, nodes=nodes,
-        since=pod.since or (job.since if waits else ""), sentence=pod.reason,
+        name=f"  {pod.name}", state=pod.state, user=job.user, vc=job.vc, priority=job.priority,
+        is_borrowed=job.is_borrowed, nodes=nodes, since=pod.since or (job.since if waits else ""), sentence=pod.reason,
         when=job.when if waits else When(kind="unknown") if is_to_come else None,
     )  # fmt: skip
 
@@ -374,7 +367,7 @@ def ended_columns(now: datetime) -> _Columns:
         "JOB": lambda job: printable(job.name),
         "VC": lambda job: printable(job.vc) or UNKNOWN,
         "USER": lambda job: printable(job.user) or UNKNOWN,
-        ">PRIORITY": lambda job: priority(job.priority),
+        ">PRIORITY": rank_of,
         "QUEUE": lambda job: printable(job.queue) or UNKNOWN,
         "STATE": state,
         ">EXIT": of_end(lambda ended: UNKNOWN if ended.exit_code is None else str(ended.exit_code)),
@@ -400,7 +393,7 @@ def ended_table(jobs: Sequence[Job], now: datetime, *, is_wide: bool = False) ->
 def _head(job: Job, now: datetime) -> list[str]:
     facts = [
         job.asks,
-        ", ".join(filter(None, (job.vc, priority_words(job.priority)))),
+        ", ".join(filter(None, (job.vc, rank_in_words(job.priority, is_borrowed=job.is_borrowed)))),
         job.user and f"of {job.user}",
         job.made_by and f"made by {job.made_by}",
         job.counts.words,
@@ -453,7 +446,7 @@ def _holders(holders: Sequence[Holder], now: datetime) -> str:
         [
             printable(one.group) + (" (lent)" if one.is_lent else "") + (" (leaving)" if one.is_leaving else ""),
             printable(one.vc) or UNKNOWN,
-            priority(one.priority),
+            rank(one.priority),
             str(one.cells) if one.cells else UNKNOWN,
             listed(one.nodes) or UNKNOWN,
             age(one.since, now),

@@ -25,6 +25,7 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     name : "Kind/namespace/name"
     api_version : of the job object; "" of a gang of plain pods, which is none
     priority : None if hived cannot read what it asks for
+    is_borrowed : it has cells, and borrows them
     position : 1 for the first that waits, 0 for one that does not, or never starts
     state : "Waiting", "Held" (by hived hold), "Starting", "Running", "Leaving" or "Refused" (in no queue, or can never
         start, see `reason`)
@@ -56,6 +57,7 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     preempted: Preempted | None = None
     counts: PodCounts = PodCounts()
     part_of: str = ""
+    is_borrowed: bool = False
 
 
 def folded(jobs: Iterable[QueuedJob]) -> list[QueuedJob]:

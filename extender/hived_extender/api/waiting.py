@@ -282,7 +282,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `since` is when it was created (waiting), started (running) or ended. A job that waits or runs again has `preempted`
     too, for a day. `Held` and `Refused` are jobs of queues, as there, or are suspended and in no queue. A job that runs
     has its `bad_nodes`, and `demoted` says since when it, or some of its pods, have no guarantee; `sentence` tells
-    both. Its `members` are its pods one by one, where they are asked for. One without a `vc` has no `priority`: it asks
+    both. One of a queue that `is_borrowed` runs on borrowed cells, at the `priority` that it has in its queue. Its
+    `members` are its pods one by one, where they are asked for. One without a `vc` has no `priority`: it asks
     for no cells, or hived cannot read it.
     """
 
@@ -308,6 +309,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     aliases: list[str] = []
     made_by: str = ""
     is_elastic: bool = False
+    is_borrowed: bool = False
     counts: PodCounts = PodCounts()
     members: list[PodView] = []
     ended: Ended | None = None
@@ -515,9 +517,9 @@ UNSEEN = "it ended while no replica of hived led"
 def preempted_words(found: Preempted, moment: str, by: str) -> str:
     """A preemption or eviction at a `moment`, for the job `by`: `preempted at 14:02 for prod-7 (priority 100)`."""
     verb = "evicted" if found.why in NOT_BY_JOBS else "preempted"
-    rank = "" if found.priority is None else f" ({_rank(found.priority)})"
+    of_rank = "" if found.priority is None else f" ({rank_in_words(found.priority)})"
     why = f": {EVICTIONS[found.why]}" if EVICTIONS[found.why] else ""
-    return f"{verb} at {moment}" + (f" for {by}{rank}" if by else "") + why
+    return f"{verb} at {moment}" + (f" for {by}{of_rank}" if by else "") + why
 
 
 def attempt_words(attempts: int) -> str:
@@ -537,5 +539,14 @@ def exit_words(ended: Ended) -> str:
     return f"{said} of pod {ended.pod}" + (f" on node {ended.node}" if ended.node else "")
 
 
-def _rank(priority: int) -> str:
-    return "opportunistic" if priority < 0 else f"priority {priority}"
+def rank(priority: int | None, *, is_borrowed: bool = False) -> str:
+    """A priority as people call it, "" if it is unknown; of a job that `is_borrowed`, its own beside that."""
+    if priority is None:
+        return ""
+    return "opportunistic" if priority < 0 else f"{priority}{', borrows' if is_borrowed else ''}"
+
+
+def rank_in_words(priority: int | None, *, is_borrowed: bool = False) -> str:
+    """The same in a sentence: `priority 5`."""
+    found = rank(priority, is_borrowed=is_borrowed)
+    return f"priority {found}" if found[:1].isdigit() else found

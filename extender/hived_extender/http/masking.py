@@ -131,8 +131,9 @@ class Mask:
         if self.shows(job.namespace):
             return job
         return Job(
-            name=MASKED, state=job.state, vc=job.vc, priority=job.priority, asks=job.asks, since=job.since,
-            cause=job.cause, when=job.when, ended=None if job.ended is None else _moments_of(job.ended),
+            name=MASKED, state=job.state, vc=job.vc, priority=job.priority, is_borrowed=job.is_borrowed, asks=job.asks,
+            since=job.since, cause=job.cause, when=job.when,
+            ended=None if job.ended is None else _moments_of(job.ended),
         )  # fmt: skip
 
     def listed(self, job: Job, found: Certificate | None, at_s: float) -> Job:

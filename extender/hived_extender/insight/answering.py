@@ -76,7 +76,7 @@ from hived_extender.insight.trials import (
 )
 from hived_extender.insight.unblocks import unblocks_of
 from hived_extender.jobs.job import JobName
-from hived_extender.jobs.needs import SeenJob, limit_of
+from hived_extender.jobs.needs import QueuedRun, SeenJob, limit_of
 from hived_extender.machine.apart import ApartError
 from hived_extender.machine.certificates import NOBODY_HELPS, running_sentence, today
 from hived_extender.machine.service import Service
@@ -386,8 +386,8 @@ def unknown(name: str) -> str:
 class JobObjects(Protocol):
     """Job objects as the watches report them, for what their pods do not say."""
 
-    def limits(self, names: Collection[str]) -> Mapping[str, tuple[float, float]]:
-        """See `snapshot.Limits`."""
+    def runs(self, names: Collection[str]) -> Mapping[str, QueuedRun]:
+        """See `snapshot.Runs`."""
 
     def object_of(self, name: JobName) -> SeenJob | None:
         """A job object; None if there is none."""
@@ -585,7 +585,7 @@ class Answering:
     def _look(self) -> View:
         objects = self._objects
         snapshot = take(self._service)
-        snapshot = snapshot if objects is None else with_limits(snapshot, objects.limits, _limits_in(objects))
+        snapshot = snapshot if objects is None else with_limits(snapshot, objects.runs, _limits_in(objects))
         judge = self._judge(snapshot)
         with snapshot.lock:
             certificates = {entry.name: judge.certificate(entry) for entry in snapshot.waiting}

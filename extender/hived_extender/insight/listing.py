@@ -270,11 +270,13 @@ def _runs(job: Job, snapshot: Snapshot, facts: Sequence[RunningFacts], held: Seq
     leaf_type = _leaf_type(snapshot, held)
     node_leaves = node_leaves_of(snapshot.state.topology, leaf_type)
     starts = [one.started_s for one in facts if one.started_s is not None]
+    lent_at = next((one.lent_at for one in facts if one.lent_at is not None), None)
     return replace(
         job,
         state=_state(facts),
         vc=held[0].spec.virtual_cluster,
-        priority=held[0].priority,
+        priority=held[0].priority if lent_at is None else lent_at,
+        is_borrowed=lent_at is not None,
         since=rfc3339(min(starts, default=None)),
         asks=asks_of(requests, leaf_type, node_leaves, is_gang=not job.is_elastic) if requests else "",
         sentence=running_sentence(job.bad_nodes, job.demoted, today(snapshot.at)),
@@ -435,6 +437,7 @@ def held_as(job: Job, told: Job) -> Job:
         user=job.user or told.user,
         vc=told.vc or job.vc,
         priority=told.priority if told.vc else job.priority,
+        is_borrowed=told.is_borrowed,
         asks=told.asks or job.asks,
         since=told.since,
         cause=told.cause,

@@ -26,6 +26,7 @@ from hived_extender.api.waiting import PodView
 from hived_extender.jobs.job import JobName
 from hived_extender.jobs.kinds import kueue
 from hived_extender.jobs.kinds.table import unit_of
+from hived_extender.jobs.needs import QueuedRun
 from hived_extender.jobs.progress import seconds_of
 from hived_extender.kube_rules.nodes import RuledNode
 from hived_extender.machine.certificates import rfc3339
@@ -56,8 +57,8 @@ NOT_TRIED = "kube-scheduler, which places it, has not looked for a node yet"
 
 _UNKNOWN_S = float("inf")
 
-Limits = Callable[[Collection[str]], Mapping[str, tuple[float, float]]]
-"""Since when jobs of these names have cells, and how long they last at the most; none that declares nothing."""
+Runs = Callable[[Collection[str]], Mapping[str, QueuedRun]]
+"""The runs of those of these jobs that a queue has started, by name."""
 
 LimitOf = Callable[[JobName], float | None]
 """How long a run of a job object lasts at the most, None if it declares nothing."""
@@ -124,7 +125,8 @@ class RunningFacts(msgspec.Struct, frozen=True):
     `leaves_s` at the latest. If others take its cells now, it is gone at `gone_s` at the latest, retries of refused
     evictions included; infinite if unknown.
     `lost_guarantee` says since when a guaranteed group is opportunistic, "" if it is not. `owner` and `wanted` are as
-    in `WaitingEntry`. `members` are its `pods` as lists show them. `made_from` is as in `PodRecord`.
+    in `WaitingEntry`. `members` are its `pods` as lists show them. `made_from` is as in `PodRecord`. A job on
+    borrowed cells has the priority `lent_at` in its queue.
     """
 
     job: str
@@ -146,6 +148,7 @@ class RunningFacts(msgspec.Struct, frozen=True):
     labels: Mapping[str, str] = {}
     whole: JobName | None = None
     made_from: str = ""
+    lent_at: int | None = None
 
     @property
     def declared_end_s(self) -> float | None:
@@ -311,24 +314,26 @@ def has_troubles(service: Service) -> bool:
         )
 
 
-def with_limits(snapshot: Snapshot, limits_of: Limits, limit_of: LimitOf) -> Snapshot:
-    """The same with the limits that job objects declare. Cost O(groups + jobs that wait).
+def with_limits(snapshot: Snapshot, runs_of: Runs, limit_of: LimitOf) -> Snapshot:
+    """The same with what queues know of groups, and the limits that job objects declare.
 
-    limits_of : of jobs in queues: these count where the pods declare none, see `job_ends_s`
+    Cost O(groups + jobs that wait).
+
+    runs_of : of jobs in queues: their limits count where the pods declare none, see `job_ends_s`
     limit_of : of any other job object: the least of its limit and of its pods' counts
     """
-    limits = limits_of({facts.job for facts in snapshot.running.values()})
-    running = dict(snapshot.running)
+    runs, running = runs_of({facts.job for facts in snapshot.running.values()}), dict[str, RunningFacts]()
     for name, facts in snapshot.running.items():
-        whole = facts.owner or facts.whole
-        if facts.job in limits:
-            if facts.ends_s is None:
-                since_s, limit_s = limits[facts.job]
-                began_s = since_s if facts.started_s is None else max(since_s, facts.started_s)
-                running[name] = replace(facts, job_ends_s=began_s + limit_s + facts.grace_s)
+        whole, run, ends_s, job_ends_s = facts.owner or facts.whole, runs.get(facts.job), facts.ends_s, facts.job_ends_s
+        if run is not None and run.limit_s is not None:
+            if ends_s is None:
+                began_s = run.since_s if facts.started_s is None else max(run.since_s, facts.started_s)
+                job_ends_s = began_s + run.limit_s + facts.grace_s
         elif whole is not None and facts.started_s is not None and (declared_s := limit_of(whole)) is not None:
-            ends_s = facts.started_s + declared_s + facts.grace_s
-            running[name] = replace(facts, ends_s=ends_s if facts.ends_s is None else min(facts.ends_s, ends_s))
+            declared_end_s = facts.started_s + declared_s + facts.grace_s
+            ends_s = declared_end_s if ends_s is None else min(ends_s, declared_end_s)
+        lent_at = None if run is None else run.lent_at
+        running[name] = replace(facts, ends_s=ends_s, job_ends_s=job_ends_s, lent_at=lent_at)
     waiting = tuple(_with_limit(entry, limit_of) for entry in snapshot.waiting)
     return replace(snapshot, running=running, waiting=waiting)
 

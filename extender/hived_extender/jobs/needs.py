@@ -6,7 +6,7 @@ Each role's template is read as the pod that it will be. So a queued job asks fo
 import dataclasses
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -51,6 +51,17 @@ class Need(msgspec.Struct, frozen=True):
     pods: tuple[tuple[Pod, int], ...] = ()
     has_others: bool = False
     minimum: Minimum | None = None
+
+
+class QueuedRun(NamedTuple):
+    """Since when a job of a queue has cells, how long it lasts at the most, and its priority if it borrows them.
+
+    The latter two are None of one that declares no limit, and of one on its own cells.
+    """
+
+    since_s: float
+    limit_s: float | None
+    lent_at: int | None
 
 
 class SeenJob(msgspec.Struct, frozen=True):

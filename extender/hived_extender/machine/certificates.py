@@ -38,6 +38,7 @@ from hived_extender.api.waiting import (
     attempt_words,
     exit_words,
     preempted_words,
+    rank_in_words,
 )
 from hived_extender.jobs.progress import write_time
 from hived_extender.kube_rules.demands import Demands
@@ -186,7 +187,7 @@ def _holders(found: Certificate, today: str, namespace: str) -> str:
 
 
 def _holder(holder: Holder, today: str, namespace: str) -> str:
-    facts = ["opportunistic" if holder.priority <= OPPORTUNISTIC_PRIORITY else f"priority {holder.priority}"]
+    facts = [rank_in_words(holder.priority)]
     facts += [f"since {moment(holder.since, today)}"] if holder.since else []
     if holder.is_waiting:
         facts += ["has reserved them"]

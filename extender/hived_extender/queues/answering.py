@@ -23,7 +23,7 @@ from hived_extender.jobs.job import JobName, JobRef, masked, parts_of, uid_of
 from hived_extender.jobs.kinds import gangs
 from hived_extender.jobs.kinds.marks import user_said
 from hived_extender.jobs.kinds.table import resource_of
-from hived_extender.jobs.needs import JobEnd, JobLoss, SeenJob
+from hived_extender.jobs.needs import JobEnd, JobLoss, QueuedRun, SeenJob
 from hived_extender.machine.certificates import asks_of, node_leaves_of, rfc3339, with_minimum
 from hived_extender.machine.offers import Asking
 from hived_extender.machine.stimuli import JobHeld, JobMoved
@@ -338,19 +338,14 @@ class QueueAnswers:
                 turns.room.question(unit, is_borrowed=True) if queues.may_borrow(entry.key) else None,
             )  # fmt: skip
 
-    def limits(self, names: Collection[str]) -> dict[str, tuple[float, float]]:
-        """Since when jobs have cells, and their declared limits, by full name: seconds since 1970, and seconds.
-
-        Jobs that declare none are left out, and all where there are no queues. Cost O(jobs).
-        """
+    def runs(self, names: Collection[str]) -> dict[str, QueuedRun]:
+        """The runs of those of these jobs that have cells, by full name. Cost O(jobs)."""
         turns = self._controller.turns
-        if not names or turns is None:
-            return {}
+        entries = [] if not names or turns is None else list(turns.queues.entries.values())
         return {
-            str(one.job.ref): (one.kept.since_s, one.asks.limit_s)
-            for one in list(turns.queues.entries.values())
-            if one.life.has_cells and one.asks is not None and one.asks.limit_s is not None
-            if str(one.job.ref) in names
+            str(one.job.ref): QueuedRun(one.kept.since_s, unit.limit_s, unit.priority if one.is_borrowed else None)
+            for one in entries
+            if one.life.has_cells and (unit := one.asks) is not None and str(one.job.ref) in names
         }
 
     def object_of(self, name: JobName) -> SeenJob | None:
@@ -515,6 +510,7 @@ class QueueAnswers:
             vc=asked.virtual_cluster if asked is not None else "",
             user=_user(entry),
             priority=asked.priority if asked is not None else None,
+            is_borrowed=entry.is_borrowed,
             position=0 if state == "Refused" else position,
             state=state,
             since=waits_since(entry) if waits else entry.since_s,

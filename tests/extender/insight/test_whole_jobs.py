@@ -18,6 +18,7 @@ from hived_extender.insight.trials import Trials
 from hived_extender.jobs.job import Document, JobName
 from hived_extender.jobs.kinds import table
 from hived_extender.jobs.kinds.marks import SUBMITTED, SUBMITTED_KIND
+from hived_extender.jobs.needs import QueuedRun
 from hived_extender.machine.preemptions import PreemptionPolicy
 from hived_extender.machine.stimuli import JobsMade
 from hived_extender.queues.watched import WatchedJobs
@@ -42,7 +43,7 @@ class Cluster(SmallGangCluster):
             self.service.node_seen(node(name))
         self.answers = Answering(self.service, clock=lambda: self.seconds, objects=self)
 
-    def limits(self, names: object) -> dict[str, tuple[float, float]]:
+    def runs(self, names: object) -> dict[str, QueuedRun]:
         return {}
 
     def object_of(self, name: JobName) -> Any:

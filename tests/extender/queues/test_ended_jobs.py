@@ -42,7 +42,7 @@ def test_a_job_that_was_reclaimed_says_by_whom_after_it_has_completed(tmp_path: 
         for name in ("lent", "own"):
             jobs.create(name, "a", seconds="3" if name == "lent" else "100000")
         jobs.expect(lambda: jobs.runs("lent", "own"))
-        victim = next(job.name for job in jobs.inspector.jobs() if job.priority < 0).rpartition("/")[2]
+        victim = next(job.name for job in jobs.inspector.jobs() if job.is_borrowed).rpartition("/")[2]
         jobs.create("owner", "b", priority="30")
         jobs.expect(lambda: jobs.runs("owner"), lambda: jobs.waits(victim))
         for name in {"own", "owner"} - {victim}:

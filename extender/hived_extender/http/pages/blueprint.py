@@ -6,7 +6,7 @@ from werkzeug.exceptions import HTTPException
 from hived.values.errors import HivedError, UserError
 from hived_extender.api import paths
 from hived_extender.api.inspection import duration
-from hived_extender.api.waiting import MASKED
+from hived_extender.api.waiting import MASKED, rank, rank_in_words
 from hived_extender.http.access import Gate
 from hived_extender.http.browsers import prefers_html
 from hived_extender.http.masking import Masking
@@ -33,6 +33,8 @@ def pages(backend: Backend, gate: Gate) -> Site:
     """Every page. Cheap: nothing is read before the first request."""
     blueprint = Blueprint("pages", __name__, template_folder="templates", url_prefix=None)
     blueprint.add_app_template_filter(_job_path, "job_path")
+    blueprint.add_app_template_filter(rank)
+    blueprint.add_app_template_filter(rank_in_words)
     blueprint.add_app_template_filter(duration, "duration")
     blueprint.add_app_template_filter(paths.page_node_path, "node_path")
     counts = None if backend.answering is None else glances_at_counts(backend.answering, backend.queue_answers)
