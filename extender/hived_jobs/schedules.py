@@ -137,7 +137,7 @@ def _row(cron: dict[str, Any], now_s: float) -> Job | None:
         vc=vc,
         priority=priority,
         since=ran or cron["metadata"].get("creationTimestamp") or "",
-        cause="order",
+        cause="held",
         sentence=sentence if ran else f"{sentence}; it has not run yet",
         when=when,
         api_version=seen.ref.api_version,

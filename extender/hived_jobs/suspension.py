@@ -172,7 +172,7 @@ def _row(record: Record) -> Job:
         user=record.wishes.user,
         vc=vc or "",
         priority=priority or 0,
-        cause="order",
+        cause="held",
         sentence=sentence,
         when=When(kind="unknown", because="it is held"),
         counts=PodCounts(wanted=pod_count),

@@ -229,6 +229,7 @@ def test_a_job_larger_than_the_cluster_never_runs_and_has_the_priority_that_it_a
     told = hived(jobs, "why", "huge").output
     assert told.startswith("Job/default/huge   Refused   100 nodes of 8 GPUs each at once   b, priority 7   ")
     assert "\n  cause never" in told
+    assert " of type NODE " not in told
     assert "\n  no change could be tried: it is larger than the cluster\n" in told
     assert told.endswith("\nWhen\n  never\n")
     items = json.loads(hived(jobs, "get", "jobs", "-o", "json").output)["items"]

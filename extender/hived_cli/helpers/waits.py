@@ -427,6 +427,7 @@ def _counts(found: Certificate) -> str:
     """`: 1 of 3 nodes of type H100-NODE is free, 2 are in use; the largest pod that would start now has 8 H100`."""
     words = {"free": found.free, "in use": found.in_use, "in pieces": found.in_pieces, "bad": found.bad,
              "refused by Kubernetes": found.refused}  # fmt: skip
+    words = {} if found.cause == "never" else words  # those of now are not in its way
     whole = f" of {counted(found.total, 'node' if found.unit == 'node' else 'cell')} of type {printable(found.level)}"
     told = [(f"{count:,}", f"{'is' if count == 1 else 'are'} {word}") for word, count in words.items() if count]
     parts = [", ".join(f"{count}{whole * (not at)} {is_so}" for at, (count, is_so) in enumerate(told))] if told else []

@@ -22,6 +22,7 @@ CauseName = Literal[
     "incomplete",
     "quota",
     "order",
+    "held",
     "invalid",
     "never",
     "unknown",
@@ -32,7 +33,7 @@ CauseName = Literal[
 RECLAIMING: tuple[CauseName, ...] = ("lent", "preempting")
 """Causes of a job for which others are leaving: all on lent cells, or some with a lower priority."""
 
-UNTRIED_CAUSES: tuple[CauseName, ...] = ("incomplete", "invalid", "order", *RECLAIMING)
+UNTRIED_CAUSES: tuple[CauseName, ...] = ("incomplete", "invalid", "order", "held", *RECLAIMING)
 """Causes for which no changes are tried, or none is needed."""
 
 FOR_JOBS = "it waits for other jobs, and not for cells"

@@ -68,7 +68,7 @@ OF_ANOTHER = "its pods are of scheduler {name}, and hived does not place them"
 _IS_SUSPENDED = When(kind="unknown", because="it is suspended")
 
 _PODLESS: Mapping[Phase, tuple[JobState, CauseName | Literal[""], When | None]] = {
-    Phase.HELD: ("Held", "order", _IS_SUSPENDED),
+    Phase.HELD: ("Held", "held", _IS_SUSPENDED),
     Phase.LEAVING: ("Leaving", "", None),
     Phase.RESUMED: ("Waiting", "incomplete", When(kind="unknown", because="it has no pods yet")),
 }
@@ -201,6 +201,7 @@ def listed(
     aliases = [name for name in dict.fromkeys(names) if name not in shown]
     asked = tuple(request.spec.group.name for entry in parts.waiting for request in entry.requests)
     reserved = [state.groups[name] for name in asked if name in state.groups]
+    counts = _counts(parts, facts, seen)
     job = Job(
         name=parts.name,
         state="Running",
@@ -212,9 +213,9 @@ def listed(
         demoted=_demoted(facts),
         api_version="" if seen is None else seen.job.ref.api_version,
         aliases=aliases,
-        is_elastic=parts.name not in parts.parts and shown.issuperset(own),
+        is_elastic=counts.wanted > 1 and parts.name not in parts.parts and shown.issuperset(own),
         made_by=made_by,
-        counts=_counts(parts, facts, seen),
+        counts=counts,
     )
     if parts.waiting and found is not None:
         is_preempting = any(group.state is GroupState.PREEMPTING for group in reserved)
@@ -224,7 +225,7 @@ def listed(
     else:
         job = _without_cells(job, parts.cleared)
         if seen is not None and seen.job.state is Phase.HELD:  # DLRover keeps the master of one that is suspended
-            job = replace(job, state="Held", cause="order", sentence=_podless_sentence(seen.job), when=_IS_SUSPENDED)
+            job = replace(job, state="Held", cause="held", sentence=_podless_sentence(seen.job), when=_IS_SUSPENDED)
     return ListedJob(
         job, (*parts.groups, *asked), names, tuple(parts.waiting), found, tuple(parts.cleared), _labels(known, seen)
     )
@@ -341,7 +342,7 @@ def without_pods(seen: SeenJob, topology: Topology | None = None) -> ListedJob:
     job, need = seen.job, seen.need
     (state, cause, when), sentence = _PODLESS[job.state], _podless_sentence(job)
     if (wait := seen.wait) is not None:
-        state, cause = ("Refused", "never") if wait.is_never else ("Held", "order")
+        state, cause = ("Refused", "never") if wait.is_never else ("Held", "held")
         is_held = not is_marked_held(job.annotations)
         sentence = HELD_TOO.format(name=job.ref.name, wait=wait.sentence) if is_held else wait.sentence
         when = When(kind="never") if wait.is_never else start_of(wait.begin_s)

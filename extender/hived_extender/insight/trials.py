@@ -556,7 +556,7 @@ class Trials:
         if isinstance(job, str):
             return names[0], 1
         whole = short_name(str(job), job.namespace, self.entry.namespace)
-        if len(parts) == len(self._wholes[job]):
+        if str(job) in parts or len(parts) == len(self._wholes[job]):  # a queue names a job by its object
             return whole, 1
         more = len(names) - MOST_TOLD
         others = f" and {more} more" if more > 0 else ""

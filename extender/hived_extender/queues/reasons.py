@@ -214,9 +214,9 @@ def told(reason: Reason | None, name: Callable[[str], str]) -> Told:
         case NotYet(text=text, is_never=True):
             return Told(text, "never", _NEVER)
         case NotYet(text=text, begin_s=begin_s):
-            return Told(text, "order", start_of(begin_s))
+            return Told(text, "held", start_of(begin_s))
         case Held():
-            return Told(held_by("", is_held=True), "order", _unknown("it is held"))
+            return Told(held_by("", is_held=True), "held", _unknown("it is held"))
         case PodsLate(within_s=within_s, until_s=until_s):
             within = f"{within_s / 60:g} minute{'s' * (within_s != 60)}"
             start, again = _unknown("its pods did not come in time"), rfc3339(until_s)
@@ -305,7 +305,7 @@ def _turn(reason: NotItsTurn, name: Callable[[str], str]) -> str:
         also = f", besides {reason.held} that cannot start" if reason.held else ""
         text = f"{counted(reason.before, 'job')} {'is' if reason.before == 1 else 'are'} before it in its queue{also}"
     if reason.behind == "cells":
-        text += "; free cells are kept for the first job of its virtual cluster"
+        text += "; cells that come free are kept for the first job of its virtual cluster"
     elif reason.behind == "quota":
         text += "; no job may start before the first one, which waits for its quota"
     elif reason.is_blocked:

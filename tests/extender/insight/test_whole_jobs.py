@@ -357,6 +357,11 @@ def test_a_job_whose_parts_would_leave_is_named_once(cluster: Cluster) -> None:
     assert trials.told(["ns/lws-0"]) == ("lws-0 of LeaderWorkerSet lws", 1)
     assert trials.told(["ns/lws-0", "ns/lws-1"]) == ("lws", 1)
     assert trials.told(["ns/other", "ns/lws-1"]) == ("ns/other and lws-1 of LeaderWorkerSet lws", 2)
+    snapshot, as_queued = view.snapshot, "LeaderWorkerSet/ns/lws"
+    (group,) = snapshot.jobs["ns/lws-1"]
+    running = {**snapshot.running, group: replace(snapshot.running[group], job=as_queued)}
+    trials = Trials(replace(snapshot, running=running, jobs={**snapshot.jobs, as_queued: [group]}), listed.waiting[0])
+    assert trials.told([as_queued]) == ("lws", 1)
 
 
 @pytest.mark.parametrize("allowed", [("ns",), ("ns", "nlp")])
@@ -414,7 +419,7 @@ def test_a_job_that_its_owner_suspends_and_that_no_queue_has_says_so(cluster: Cl
     document["spec"]["suspend"] = True
     cluster.watch(document)
     row = cluster.rows()["Job/ns/asleep"]
-    assert (row.state, row.cause, row.counts) == ("Held", "order", PodCounts(wanted=5))
+    assert (row.state, row.cause, row.counts) == ("Held", "held", PodCounts(wanted=5))
     found = cluster.answers.why("ns/asleep")
     assert found.certificate is not None
     assert found.certificate.sentence == row.sentence
@@ -540,6 +545,12 @@ def test_a_job_has_the_labels_of_its_object_and_of_its_pods_before_and_after_the
     cluster.make(BATCH, "Job", "train", "train-a", labels={"index": "0"})
     (listed,) = cluster.answers.view().jobs
     assert listed.labels == {**expected, "index": "0"}
+
+
+def test_a_job_of_one_pod_is_not_elastic(cluster: Cluster) -> None:
+    cluster.watch(batch(wanted=1))
+    cluster.make(BATCH, "Job", "train", "train-a")
+    assert [row.is_elastic for row in cluster.rows().values()] == [False]
 
 
 def test_a_run_of_a_cron_job_names_it_and_is_found_by_its_name(cluster: Cluster) -> None:

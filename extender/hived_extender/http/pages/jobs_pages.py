@@ -77,6 +77,7 @@ CAUSES: dict[CauseName, str] = {
     "incomplete": "members are missing",
     "quota": "a quota is used up",
     "order": "others are served first",
+    "held": "held back",
     "invalid": "the request is not valid",
     "never": "can never run",
     "unknown": "cause unknown",
