@@ -67,6 +67,9 @@ TYPES = {
 ELSEWHERE = {("elastic.iml.github.io/v1alpha1", "ElasticJob")}
 """Kinds whose module cannot be had; the README says which files were read instead."""
 
+LATER = {("trainer.kubeflow.org/v1alpha1", "TrainJob"): ["spec.activeDeadlineSeconds"]}
+"""Fields of later releases than those that are compared: Kubeflow Trainer has this one from 2.2 on."""
+
 NAMED = {"metadata.name": "train", "metadata.namespace": "team"}
 OWNED = {"ownerReferences[].apiVersion": "ray.io/v1", "ownerReferences[].kind": "RayJob"}
 FORMS: dict[str, list[Json]] = {
@@ -139,7 +142,7 @@ def test_every_kind_is_compared_or_was_read_by_eye() -> None:
 @pytest.mark.parametrize(("folder", "kind", "version"), cases())
 def test_every_field_that_is_read_is_published(folder: str, kind: Kind, version: str) -> None:
     schema = schema_of(folder, kind, version)
-    assert differences(schema, reads(schema, kind, version)) == []
+    assert differences(schema, reads(schema, kind, version)) == LATER.get((version, kind.kind), [])
 
 
 def test_no_field_that_the_code_names_is_left_out() -> None:
