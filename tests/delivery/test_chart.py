@@ -59,7 +59,7 @@ def test_the_defaults_follow_their_schema() -> None:
         {"webhook": {"failurePolicy": "No"}},
         {"image": {"digest": "latest"}},
         {"image": {"repository": ""}},
-        {"kubeScheduler": {"names": []}},
+        {"kubeScheduler": {"names": [""]}},
         {"serviceMonitor": {"interval": "often"}},
         {"rbac": {"namespaces": ["A"]}},
         {"existingConfigMap": "A b"},

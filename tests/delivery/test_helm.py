@@ -17,6 +17,7 @@ from delivery.chart import CHART, MANIFEST_TYPE, write_package
 from delivery.project import read_version
 from hived_cli import main
 from hived_deploy import kustomize
+from hived_deploy.certificates import Authority
 from hived_deploy.installation import DIGEST_ANNOTATION, NAMESPACE, Installation
 from hived_deploy.kustomize import Document, build
 from tests.deploy.installations import DEPLOY
@@ -140,8 +141,8 @@ FLAGS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "tls": ({"tls": {"enabled": True}}, {"overlay": "tls"}),
     "monitor": ({"serviceMonitor": {"enabled": True}}, {"has_service_monitor": True}),
     "webhook": (
-        {"webhook": {"enabled": True, "caBundle": CA, "refusedResources": []}},
-        {"webhook_ca": CA, "refused_resources": ()},
+        {"webhook": {"enabled": True, "caBundle": CA}},
+        {"webhook_ca": CA},
     ),
     "refused": ({"webhook": {"refusedResources": ["a/x"]}}, {"refused_resources": ("a/x",)}),
     "jobs": ({"webhook": {"holdsJobs": True}}, {"holds_jobs": True}),
@@ -159,6 +160,42 @@ def test_any_choices_together_give_the_objects_of_the_manifests_command(flags: t
     for flag in flags:
         values, choices = kustomize.merge(values, FLAGS[flag][0]), choices | FLAGS[flag][1]
     assert by_name(template(helm, values)) == by_name(installed(**choices))
+
+
+ASKED = {
+    "queues": "queues: {enabled: true}\n",
+    "names": "schedulerNames: [gpus, 'gpus-{vc}']\n",
+    "nothing refused": "foreignDevices: {nvidia.com/gpu: ignore}\n",
+    "a resource of its own": CONFIGURATION.replace("{gpu: 1,", "{resource: amd.com/gpu,"),
+    "cells without devices": CONFIGURATION.replace("{gpu: 1,", "{"),
+    "rights": "rights: namespaces\nopportunistic: {namespaces: [{name: later}, research]}\n",
+    "all": "queues: {enabled: yes}\nrights: namespaces\nschedulerNames: [gpus]\n"
+           "foreignDevices: {nvidia.com/gpu: occupy}\n",
+}  # fmt: skip
+"""What a configuration asks for: lines that are added to that of config/deploy, or a whole one."""
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_the_chart_derives_from_a_configuration_what_the_manifests_command_does(
+    name: str, helm: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "hivedscheduler.yaml"
+    file.write_text(ASKED[name] if "physicalCluster" in ASKED[name] else CONFIGURATION + ASKED[name])
+    ca = Authority.create().pair.certificate.decode()
+    (tmp_path / "ca.crt").write_text(ca)
+    is_per_vc = "{vc}" in ASKED[name]
+    values = {
+        "configuration": file.read_text(),
+        "createNamespace": True,
+        "webhook": {"enabled": True, "caBundle": ca},
+        "kubeScheduler": {"perVirtualCluster": is_per_vc},
+    }
+    options = [] if "schedulerNames" in ASKED[name] else ["--scheduler-name=hived"]
+    options += ["--scheduler-per-vc" if is_per_vc else "--one-scheduler", "--without-queue-kinds"]
+    command = ["manifests", f"--config={file}", f"--webhook={tmp_path / 'ca.crt'}", *options]
+    done = CliRunner().invoke(main, command)
+    assert done.exit_code == 0, done.output
+    assert by_name(template(helm, values)) == by_name([*yaml.load_all(done.stdout, yaml.CSafeLoader)])
 
 
 def test_the_defaults_are_the_objects_of_config_deploy(helm: Path) -> None:

@@ -65,10 +65,46 @@ of the last one must not undo that, so it repeats the text that is in the cluste
 {{- toJson $names }}
 {{- end }}
 
+{{- /*
+What follows from values and configuration, as `hived manifests` derives it, as a JSON object: queues, names of schedulers,
+namespaces of tenants, refused resources. A value adds to the configuration or goes before it; nothing of a ConfigMap of
+the user's is known.
+*/}}
+{{- define "hived.derived" -}}
+{{- $configuration := dict }}
+{{- if not .Values.existingConfigMap }}{{ $configuration = include "hived.checked" . | fromYaml }}{{ end }}
+{{- $queues := and (kindIs "map" $configuration.queues) $configuration.queues.enabled }}
+{{- $names := .Values.kubeScheduler.names | default $configuration.schedulerNames | default (list "hived") }}
+{{- $tenants := .Values.rbac.namespaces }}
+{{- if and (not $tenants) (eq "namespaces" ($configuration.rights | default "")) }}
+{{- $listed := list (($configuration.opportunistic | default dict).namespaces | default list) }}
+{{- range $vc := $configuration.virtualClusters }}{{ $listed = append $listed (($vc | default dict).namespaces | default list) }}{{ end }}
+{{- range $entries := $listed }}
+{{- range $entry := $entries }}{{ if kindIs "map" $entry }}{{ $tenants = append $tenants $entry.name }}{{ else }}{{ $tenants = append $tenants $entry }}{{ end }}{{ end }}
+{{- end }}
+{{- $tenants = $tenants | compact | uniq | sortAlpha }}
+{{- end }}
+{{- $refused := .Values.webhook.refusedResources }}
+{{- if not $refused }}
+{{- $physical := $configuration.physicalCluster | default (dict "cellTypes" (dict "any" (dict "childCellType" "GPU"))) }}
+{{- range $cellType := $physical.cellTypes }}
+{{- if not (hasKey $physical.cellTypes $cellType.childCellType) }}
+{{- $sku := get ($physical.skuTypes | default dict) $cellType.childCellType | default dict }}
+{{- $isOfDevices := or (hasKey $sku "resource") (not (or (hasKey $sku "cpu") (hasKey $sku "memory"))) }}
+{{- $resource := $sku.resource | default "nvidia.com/gpu" }}
+{{- $treated := get ($configuration.foreignDevices | default dict) $resource | default "refuse" }}
+{{- if and (hasKey $sku "gpu" | ternary $sku.gpu $isOfDevices) (eq $treated "refuse") }}{{ $refused = append $refused $resource }}{{ end }}
+{{- end }}
+{{- end }}
+{{- $refused = $refused | uniq | sortAlpha }}
+{{- end }}
+{{- toJson (dict "queues" (or .Values.queues.enabled $queues) "holdsJobs" (or .Values.webhook.holdsJobs $queues) "names" $names "tenants" $tenants "refused" $refused) }}
+{{- end }}
+
 {{- /* The schedulerNames for some virtual clusters, as a JSON list; those without {vc} only if they are shared. */}}
 {{- define "hived.namesFor" -}}
 {{- $found := list }}
-{{- range $name := .Values.kubeScheduler.names }}
+{{- range $name := (include "hived.derived" . | fromJson).names }}
 {{- if contains "{vc}" $name }}
 {{- range $vc := $.virtualClusters }}{{ $found = append $found (replace "{vc}" (lower $vc) $name) }}{{ end }}
 {{- else if $.shared }}
@@ -120,7 +156,7 @@ virtual cluster, that of `default`, else the first one, serves the names without
 
 {{- /* The resources that pods of other schedulers are refused, as a list in CEL. */}}
 {{- define "hived.refusedResources" -}}
-{{- toJson .Values.webhook.refusedResources | replace "\",\"" "\", \"" }}
+{{- toJson (include "hived.derived" . | fromJson).refused | replace "\",\"" "\", \"" }}
 {{- end }}
 
 {{- /* The digest of a KubeSchedulerConfiguration: its pods are replaced when it changes. */}}
