@@ -35,7 +35,7 @@ NO_VC = "(none)"
 
 CAUSES = (
     "in-use", "in-pieces", "bad", "lent", "kubernetes", "incomplete", "quota", "order", "invalid", "never", "unknown",
-    "preempting",
+    "preempting", "held",
 )  # fmt: skip
 """In the order in which charts show them, which gives each its colour."""
 
