@@ -329,9 +329,12 @@ class Extender:
             log.warning("namespaces are not listed yet: pods that their labels allow a VC are refused meanwhile")
 
     def _namespace_changed(self, namespace: str) -> None:
-        is_listed = self._groundwork.namespaces.wait_until_listed(0)
-        if is_listed and self.service.namespace_changed(namespace):
+        if not self._groundwork.namespaces.wait_until_listed(0):
+            return
+        if self.service.namespace_changed(namespace):
             self._relist()
+        if any(name.namespace == namespace for name in self.queues.jobs.everything()):
+            self.queues.read_anew()
 
     def _serves(self, scheduler_name: str) -> bool:
         return self.service.serves(scheduler_name)

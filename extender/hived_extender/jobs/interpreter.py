@@ -1,6 +1,7 @@
 """Decides which pods are ours, and reads their asks, by the rules of one configuration."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from hived.values.errors import UserError
 from hived.values.specs import OPPORTUNISTIC_PRIORITY, ClusterSpec, PodSpec
@@ -15,6 +16,11 @@ from hived_extender.jobs.wire import Pod
 
 class AccessRefused(UserError):
     """The namespace of a pod may not have what the pod asks for."""
+
+
+def reading_of(cluster: ClusterSpec, rules: PodRules) -> tuple[Any, ...]:
+    """All that pods and jobs are read by: if it is another one, they are to be read anew."""
+    return rules, cluster.virtual_clusters, cluster.cell_types, cluster.sku_types
 
 
 class Interpreter:
@@ -39,7 +45,7 @@ class Interpreter:
 
     def configure(self, cluster: ClusterSpec, rules: PodRules) -> None:
         """Uses another configuration from now on."""
-        self.rules = rules
+        self.rules, self.reading = rules, reading_of(cluster, rules)
         self.virtual_clusters = frozenset(cluster.virtual_clusters)
         self.cell_amounts = CellAmounts(cluster, rules)
         self._resolver = Resolver(cluster, rules, self.labels_of)

@@ -349,6 +349,12 @@ class OptionalKinds(Generic[K]):
         with self._lock:
             return self._lock.wait_for(lambda: self._unlisted is not None and not self._unlisted, timeout_s)
 
+    def relist(self) -> list[threading.Event]:
+        """See `Reflector.relist`; an event for each path that has been listed before."""
+        with self._lock:
+            asked = {path: reflector.relist() for path, reflector in self._reflectors.items()}
+            return [done for path, done in asked.items() if path not in (self._unlisted or ())]
+
     def _run(self) -> None:
         glances = 0
         while not self._is_stopping.is_set():

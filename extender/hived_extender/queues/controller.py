@@ -235,6 +235,7 @@ class QueueController:
         self._refused: dict[JobName, Backoff] = {}  # jobs that could not be resumed where queues are off
         self._resumes_for: object = None
         self._listing_until = 0.0
+        self._reading, self._relists = self._machine.interpreter.reading, list[threading.Event]()
         self._left: dict[JobName, None] = {}  # jobs that are to be told to the turns
         self._earlier: tuple[Turns, ...] = ()
         self._errands: set[str] = set()  # under way
@@ -299,6 +300,11 @@ class QueueController:
     def has_listed_jobs(self) -> bool:
         """True once all job objects are known."""
         return self._followed.wait_until_listed(0)
+
+    def read_anew(self) -> None:
+        """Have all jobs read anew: their needs may be other ones now. From any thread."""
+        self._relists = self._followed.relist()
+        self.gangs.read_anew()
 
     def change(self, change: JobHeld | JobMoved) -> None:
         """Change the order of a queue. Raises UserError (503) while others of another configuration begin."""
@@ -535,6 +541,9 @@ class QueueController:
         """Take facts in, decide, and have jobs called and recorded. Yields 0 after each piece, at the end the seconds
         until the next turn.
         """
+        if (reading := self._machine.interpreter.reading) != self._reading:
+            self._reading = reading
+            self.read_anew()
         if self.gangs.is_due:
             self._send("gangs", lambda _: self.gangs.look())
         if self._turn_of is None:
@@ -571,12 +580,18 @@ class QueueController:
         yield LEAST_S if turns.queues.is_cut else LOOK_S
 
     def _has_listed(self) -> bool:
-        """Are the tree and all jobs known? A silent API server delays turns by no more than `LONGEST_LISTING_S`."""
-        if self.turns is not None:
+        """Are the tree and all jobs known, as the configuration in force has them read? Asked before turns begin.
+
+        A silent API server delays them by no more than `LONGEST_LISTING_S`.
+        """
+        if self._present is not None:
             return True
         now = self._outbox.now.at
         until = self._listing_until = self._listing_until or now + LONGEST_LISTING_S
-        is_listed = all(each.wait_until_listed(0) for each in (self._trees, self._classes, self._followed))
+        is_listed = self.turns is not None or all(
+            each.wait_until_listed(0) for each in (self._trees, self._classes, self._followed)
+        )
+        is_listed = is_listed and self.gangs.are_read and all(done.is_set() for done in self._relists)
         if not is_listed and now < until:
             return False
         if not is_listed:

@@ -408,6 +408,7 @@ class WatchedGangs:
         self._known: dict[JobName, Job] = {}
         self._suspended: dict[JobName, float] = {}  # until when they may have no pods
         self._read_at = 0.0
+        self._times_asked = self._times_read = 0  # to read all anew
 
     # Told by the watch of pods
 
@@ -452,7 +453,18 @@ class WatchedGangs:
     @property
     def is_due(self) -> bool:
         """True if `look` has something to do, now or by its clock."""
-        return bool(self._changed or self._suspended or self._pods)
+        return bool(self._changed or self._suspended or self._pods) or not self.are_read
+
+    @property
+    def are_read(self) -> bool:
+        """False from `read_anew` until all gangs have been handed over again."""
+        return self._times_read == self._times_asked
+
+    def read_anew(self) -> None:
+        """Have the next `look` read all gangs."""
+        with self._lock:
+            self._changed |= dict.fromkeys(self._pods)
+            self._times_asked += 1
 
     def suspended(self, gang: JobName) -> None:
         """The pods of a gang are being deleted, so that they come back with the gate."""
@@ -464,6 +476,7 @@ class WatchedGangs:
         now = self._clock()
         with self._lock:
             changed, self._changed = self._changed, {}
+            times_asked = self._times_asked
             for gang in [each for each, until in self._suspended.items() if until <= now]:
                 del self._suspended[gang]
                 changed[gang] = None
@@ -474,6 +487,7 @@ class WatchedGangs:
             waits = {gang for gang in changed if gang in self._suspended}
         for gang, pods in found.items():
             self._hand_over(gang, pods, is_awaited=gang in waits)
+        self._times_read = times_asked
 
     def _keep(self, gang: JobName, uid: str, pod: Pod) -> None:
         document = {"apiVersion": "v1", "kind": "Pod", **msgspec.to_builtins(pod)}

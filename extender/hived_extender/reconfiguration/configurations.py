@@ -31,6 +31,7 @@ from hived_extender.api.configuration import (
     RefusedEdit,
     VersionEntry,
 )
+from hived_extender.jobs.interpreter import reading_of
 from hived_extender.kube.client import KubeError
 from hived_extender.kube.clocks import Backoff, timestamp
 from hived_extender.kube.events import NORMAL, WARNING
@@ -334,9 +335,7 @@ def _by(version: Version) -> str:
 
 
 def _reading(configuration: Configuration) -> tuple[Any, ...]:
-    """All that pods are read by."""
-    cluster = configuration.cluster
-    return configuration.rules, cluster.virtual_clusters, cluster.cell_types, cluster.sku_types
+    return reading_of(configuration.cluster, configuration.rules)
 
 
 log = logging.getLogger(__name__)

@@ -131,9 +131,15 @@ class Jobs:
         return []
 
     def push(self, config: str) -> None:
-        """Have another configuration come into force."""
-        base = self.running.extender.configurations.describe().version
-        ConfigClient(self.inspector).push(ConfigPushArgs(config, base_version=base, allow_downgrade=True))
+        """Have another configuration come into force, whatever becomes of running jobs."""
+        client = ConfigClient(self.inspector)
+
+        def is_in_force() -> bool:
+            plan = client.plan(config, "the configuration")
+            push = ConfigPushArgs(config, base_version=plan.base_version, agreed=plan.verdicts, allow_downgrade=True)
+            return not client.push(push).is_conflict
+
+        expect_soon(is_in_force)
 
     def rest(self) -> bool:
         """Have the queues looked at all that they know, see `known.queues_rest`?"""

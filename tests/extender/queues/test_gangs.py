@@ -252,6 +252,25 @@ def test_one_gated_pod_from_which_the_webhook_took_the_devices_waits_for_cells(a
     jobs.expect(lambda: len(jobs.nodes("alone")) == 1)
 
 
+def test_a_gang_that_waits_is_read_anew_after_a_push(tmp_path: Path) -> None:
+    with jobs_on(tmp_path, CONFIG + "priorityClasses: {high: 100}\n") as jobs:
+        jobs.kube.create("/apis/scheduling.k8s.io/v1/priorityclasses", {"metadata": {"name": "high"}, "value": 5})
+        jobs.create("first", "b")
+        jobs.expect(lambda: jobs.runs("first"))
+        made = template("b", 8, "", FOR_EVER)
+        spec = made["spec"] | {"schedulingGates": [{"name": gates.GATE}], "priorityClassName": "high"}
+        jobs.kube.create(PODS, {"metadata": made["metadata"] | {"name": "alone-0"}, "spec": spec})
+        jobs.expect(lambda: priority(jobs, "alone-0") == 100)
+        jobs.push(CONFIG + "priorityClasses: {high: 200}\n")
+        jobs.expect(lambda: priority(jobs, "alone-0") == 200)
+
+
+def priority(jobs: Jobs, name: str) -> int | None:
+    """Its priority in its queue."""
+    found = jobs.inspector.queued_job(name)
+    return None if found is None else found.priority
+
+
 def test_a_gang_that_was_let_go_without_cells_uses_nothing_of_its_queue_until_it_has_some(jobs: Jobs) -> None:
     jobs.create("first", "b")
     jobs.expect(lambda: jobs.runs("first"))
