@@ -26,6 +26,7 @@ from hived_cli.helpers.names import (
     of_vc,
 )
 from hived_cli.helpers.tables import output_option, paragraph, table, with_note
+from hived_cli.helpers.usage import OWNERS, Usage, usage_of
 from hived_cli.helpers.waits import (
     ENDED_STATES,
     UNKNOWN,
@@ -57,6 +58,7 @@ from hived_extender.api.paths import (
 from hived_extender.api.pictures import BAD, FREE, RESERVED, cell_picture, legend, letters
 from hived_extender.api.queues import QueuedJob, QueuedJobs, QueueReport, folded
 from hived_extender.api.waiting import (
+    KEPT_S,
     MASKED,
     NOT_READY_NEXT,
     WAITING_STATES,
@@ -100,6 +102,7 @@ def command() -> None:
       hived get nodes --bad                  bad nodes, why and since when
       hived get queue                        how many jobs wait and run in each queue
       hived get free                         how many cells of each size could start a job now
+      hived get usage --since 7d             GPU-hours by virtual cluster, and what was lost of them
       hived get groups -o wide               every gang with its nodes and devices
       hived get groups team-a:train          one gang
       hived get cluster --watch              again whenever it changes
@@ -866,6 +869,68 @@ def _amounts(amounts: dict[str, float], oversell: float = 1.0) -> str:
     shown = {name.rpartition("/")[2]: amount for name, amount in amounts.items() if amount and name != "memory"}
     times = "" if oversell == 1.0 else f" x{oversell:g}"
     return ", ".join(f"{amount:g} {name}{times}" for name, amount in shown.items()) or UNKNOWN
+
+
+@command.command("usage")
+@click.option(
+    "--by", type=click.Choice([*OWNERS]), default="vc", show_default=True, help="Whose jobs are put together."
+)
+@click.option(
+    "--since", default="7d", show_default=True, metavar="TIME", help="Within this time, such as 1d; at most 7d."
+)
+@watches
+@lists
+@output_option
+def usage(*, inspector: Inspector, show: Show, by: str, since: str, output: str) -> None:
+    """Show who used GPUs, and how much of it was lost: jobs that run, wait again or have ended, for a week.
+
+    GPU-HOURS are leaf cells times hours within the time, of all runs. LOST are those of jobs that failed, and of jobs
+    that were preempted or evicted and do not run again; what their checkpoints kept is not known. Earlier runs of a job
+    that runs or has completed are no loss here: `hived get jobs --ended` and `hived why` list them. SHARE is the part
+    of all rows.
+
+    A job that began before the time counts in part. Jobs that you may not see count for their virtual cluster; by user,
+    namespace or queue they are one row, `(another tenant's)`. The latest 10,000 jobs that have ended are known.
+
+    \b
+    Examples:
+      hived get usage
+      hived get usage --by user --since 1d
+      hived get usage --by queue --sort-by lost
+      hived get usage --by user -o json | jq -r '.items[] | [.name, .gpu_hours] | @tsv'
+    """
+    try:
+        since_s = read_duration(since)
+    except UserError as error:
+        raise click.BadParameter(error.message, param_hint="'--since'") from error
+    if since_s > KEPT_S:
+        raise click.BadParameter("at most 7d: jobs that have ended are known for a week", param_hint="'--since'")
+
+    def answer() -> Answer:
+        jobs = [*inspector.jobs({"ended": (since,)}), *inspector.jobs()]
+        found = usage_of(jobs, by, datetime.now(UTC), since_s)
+        if output == "json":
+            return ordered_json(msgspec.json.encode({"items": found}))
+        return _usage_table(found, by, since)
+
+    show(answer)
+
+
+def _usage_table(found: Sequence[Usage], by: str, since: str) -> str:
+    if not found:
+        return f"No job has had cells within {since}."
+    rows = [
+        [
+            printable(one.name),
+            f"{one.gpu_hours:.1f}",
+            f"{one.share:.1f}%",
+            f"{one.lost_gpu_hours:.1f}",
+            str(one.jobs),
+            str(one.gpus),
+        ]
+        for one in found
+    ]
+    return form().shown([by.upper(), ">GPU-HOURS", ">SHARE", ">LOST", ">JOBS", ">GPUS NOW"], rows)
 
 
 @command.command("free")

@@ -270,6 +270,18 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return not self.reason and self.state not in ("Completed", "Failed")
 
 
+KEPT_S = 7 * 86_400.0
+"""Jobs that have ended are known for so long."""
+
+
+class Used(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Leaf cells that a job has now, and leaf cells times hours of all of its runs so far; its `queue`."""
+
+    gpus: int = 0
+    gpu_hours: float = 0.0
+    queue: str = ""
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A job, gang or single pod, that waits, has cells, or is leaving; or that has `ended`.
 
@@ -284,8 +296,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     too, for a day. `Held` and `Refused` are jobs of queues, as there, or are suspended and in no queue. A job that runs
     has its `bad_nodes`, and `demoted` says since when it, or some of its pods, have no guarantee; `sentence` tells
     both. One of a queue that `is_borrowed` runs on borrowed cells, at the `priority` that it has in its queue. Its
-    `members` are its pods one by one, where they are asked for. One without a `vc` has no `priority`: it asks
-    for no cells, or hived cannot read it.
+    `members` are its pods one by one, where they are asked for. One that has, or had, cells and goes on has `used`.
+    One without a `vc` has no `priority`: it asks for no cells, or hived cannot read it.
     """
 
     name: str
@@ -313,6 +325,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_borrowed: bool = False
     counts: PodCounts = PodCounts()
     members: list[PodView] = []
+    used: Used | None = None
     ended: Ended | None = None
 
     @property

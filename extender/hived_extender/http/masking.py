@@ -133,6 +133,7 @@ class Mask:
         return Job(
             name=MASKED, state=job.state, vc=job.vc, priority=job.priority, is_borrowed=job.is_borrowed, asks=job.asks,
             since=job.since, cause=job.cause, when=job.when,
+            used=None if job.used is None else replace(job.used, queue=""),
             ended=None if job.ended is None else _moments_of(job.ended),
         )  # fmt: skip
 

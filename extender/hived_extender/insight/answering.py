@@ -592,7 +592,8 @@ class Answering:
         self._foresee(snapshot, certificates)
         self._ended.look(snapshot)
         news, gone = self._ended.news(snapshot.at), self._ended.preempted(snapshot.at)
-        jobs = tuple(with_ended(self._jobs(snapshot, certificates), news, gone, self._ended.since()))
+        used = self._ended.used(snapshot.at)
+        jobs = tuple(with_ended(self._jobs(snapshot, certificates), news, gone, self._ended.since(), used))
         named = index([(one, (*one.job.pods, *one.groups, *one.parts)) for one in jobs])
         namespaces = {name: one.job.namespace for name, one in named.items()}
         return View(snapshot, judge, jobs, certificates, named, namespaces, news)

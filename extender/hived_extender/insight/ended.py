@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from hived.cells.topology import Topology
 from hived.values.specs import PodRequest
 from hived_extender.api.names import GANG, index, is_full
-from hived_extender.api.waiting import Ended, EndState, Job, Preempted
+from hived_extender.api.waiting import KEPT_S, Ended, EndState, Job, Preempted, Used
 from hived_extender.insight.listing import JobParts, listed, of_all_pods, parts_in, wanted_cells, without_pods
 from hived_extender.insight.snapshot import RunningFacts, Snapshot
 from hived_extender.insight.store import Seconds, Store
@@ -36,7 +36,6 @@ from hived_extender.machine.counts import PodEnd
 log = logging.getLogger(__name__)
 
 DAY_S = 86_400.0
-KEPT_S = 7 * DAY_S
 MOST = 10_000
 """Jobs that are kept for KEPT_S, the latest ones; some 500 bytes each in the file."""
 
@@ -375,6 +374,7 @@ class EndedJobs:
         self._known_until_s = 0.0
         self._looked: tuple[int, int] = (-1, -1)
         self._shapes: dict[str, tuple[int, int]] = {}
+        self._held: dict[str, list[tuple[float | None, int]]] = {}  # by name: starts and leaf cells of what runs
         self._seen_s = 0.0
         self._changed: dict[int, None] = {}
         self._dropped: list[int] = []
@@ -397,6 +397,7 @@ class EndedJobs:
             living = {job.name: job for job in (parts_in(snapshot) if parts is None else parts)}
             self._learn_losses()
             spans = self._learn_pods(snapshot)
+            self._held = {}
             self._learn_objects()
             for job in living.values():
                 self._note_living(snapshot, job, spans.pop(job.name, []))
@@ -483,6 +484,18 @@ class EndedJobs:
             ]
             return {key: rfc3339(at_s) for key, at_s in moments if at_s is not None}
 
+    def used(self, now_s: float) -> dict[str, Used]:
+        """The use of each job that has, or had, cells and has not ended, by name."""
+        with self._lock:
+            self._known()
+            found = {}
+            for row in self._open.values():
+                held = self._held.get(row.name, ())
+                leaf_s = row.leaf_s + sum(leaves * max(now_s - first, 0.0) for first, leaves in held if first)
+                gpus = sum(leaves for _, leaves in held)
+                found[row.name] = Used(gpus=gpus, gpu_hours=round(leaf_s / HOUR_S, 3), queue=row.queue)
+            return found
+
     def preempted(self, now_s: float) -> list[Job]:
         """The jobs that ended as Preempted within NEWS_S, the latest first."""
         return [job for job in self.jobs(now_s, now_s - NEWS_S) if job.state == "Preempted"]
@@ -568,6 +581,9 @@ class EndedJobs:
             self._open_again(last)
             row = last
         held = [(one.started_s, snapshot.at, len(snapshot.state.groups[name].physical)) for name, one in facts]
+        self._held[job.name] = [
+            (one.started_s, sum(pod is not None for pod in snapshot.state.groups[name].holders)) for name, one in facts
+        ]
         shape = len(facts), sum(len(one.pods) for _, one in facts)
         if row is not None and row.is_earlier:
             row.is_earlier, self._shapes[job.name] = False, (-1, -1)

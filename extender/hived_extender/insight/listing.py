@@ -33,6 +33,7 @@ from hived_extender.api.waiting import (
     PodCounts,
     PodView,
     Preempted,
+    Used,
     When,
 )
 from hived_extender.insight.snapshot import ClearedPod, RunningFacts, Snapshot, WaitingEntry
@@ -452,11 +453,16 @@ def held_as(job: Job, told: Job) -> Job:
 
 
 def with_ended(
-    jobs: Sequence[ListedJob], news: Mapping[str, Preempted], gone: Sequence[Job], since: Mapping[tuple[str, str], str]
+    jobs: Sequence[ListedJob],
+    news: Mapping[str, Preempted],
+    gone: Sequence[Job],
+    since: Mapping[tuple[str, str], str],
+    used: Mapping[str, Used],
 ) -> list[ListedJob]:
     """The jobs with the news that they were preempted, and after them those that were and are `gone`.
 
     They are in their states `since` then, by name and state: the pod that started or waited first may be gone.
+    By name, they have `used` cells.
     """
     found, there = [], set[str]()
     for one in jobs:
@@ -466,6 +472,8 @@ def with_ended(
         job = one.job if told is None else replace(one.job, preempted=told)
         if (one.name, job.state) in since:
             job = replace(job, since=since[one.name, job.state])
+        if one.name in used:
+            job = replace(job, used=used[one.name])
         found.append(one if job is one.job else replace(one, job=job))
     return [*found, *(ListedJob(job) for job in gone if job.name not in there)]
 

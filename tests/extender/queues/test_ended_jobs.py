@@ -1,5 +1,6 @@
 """Jobs that have ended on an embedded cluster, as owners ask for them: with queues, and after a restart (rules 35)."""
 
+import json
 from contextlib import closing
 from pathlib import Path
 from urllib.request import urlopen
@@ -54,6 +55,28 @@ def test_a_job_that_was_reclaimed_says_by_whom_after_it_has_completed(tmp_path: 
         assert (loss.by, loss.why, loss.priority) == ("Job/default/owner", "reclaim", 30)
         assert (ended(jobs)[victim].queue, ended(jobs)[victim].priority) == ("a", 10)
         assert "for Job/default/owner (priority 30): lent cells were reclaimed" in say(jobs, "why", victim)
+
+
+def test_use_counts_jobs_that_run_and_jobs_that_have_ended(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        for name in ("gone", "stays"):
+            jobs.create(name, "a", seconds="100000")
+        jobs.expect(lambda: jobs.runs("gone", "stays"))
+        jobs.delete("gone")
+        jobs.expect(lambda: state(jobs, "gone") == "Deleted")
+        (running,) = [job for job in jobs.inspector.jobs() if job.used is not None]
+        assert running.used is not None
+        (row,) = json.loads(say(jobs, "get", "usage", "--by", "queue", "-o", "json"))["items"]
+        assert (row["name"], row["share"], row["jobs"], row["gpus"]) == ("a", 100.0, 2, running.used.gpus)
+        assert running.used.gpus > 0
+        assert row["gpu_hours"] >= running.used.gpu_hours
+        assert say(jobs, "get", "usage", "--no-headers").split()[0] == "a"
+
+
+@pytest.mark.parametrize("since", ["8d", "soon"])
+def test_use_of_another_time_is_refused(since: str) -> None:
+    result = CliRunner().invoke(main, ["get", "usage", "--since", since])
+    assert (result.exit_code, "'--since'" in result.output) == (2, True)
 
 
 def test_a_borrower_preempted_before_anyone_asked_says_by_whom_when_it_runs_and_when_it_has_ended(
