@@ -95,6 +95,45 @@ def test_the_pods_of_each_job_are_counted_in_its_queue_and_on_the_pages(tmp_path
             assert [words in text for words in told] == [True] * len(told)
 
 
+def test_a_job_that_has_started_and_whose_pods_all_wait_again_says_so_everywhere(tmp_path: Path) -> None:
+    with jobs_on(tmp_path) as jobs:
+        jobs.create("one", "b")
+        jobs.create("gang", gpus=4, pods=2)
+        jobs.expect(lambda: jobs.runs("one", "gang"), lambda: len(jobs.nodes("gang")) == 2)
+        for node in ("n1", "n2"):
+            jobs.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": True}})
+
+        def drop(count: int, name: str) -> None:
+            pods = [pod["metadata"]["name"] for pod in jobs.kube.get(PODS)["items"]]
+            for pod in [each for each in pods if each.startswith(f"{name}-")][:count]:
+                jobs.kube.create(f"{PODS}/{pod}/eviction", {"apiVersion": "policy/v1", "kind": "Eviction"})
+
+        def tells(name: str, state: str, *words: str) -> bool:
+            lines = hived(jobs, "get", "queue", "--jobs").output.splitlines()
+            (listed,) = [line for line in lines if f"/{name} " in line]
+            queue, page = ("b" if name == "one" else "a"), f"jobs/Job/default/{name}"
+            texts = [listed, hived(jobs, "why", name).output, html_of(jobs, f"queues/{queue}"), html_of(jobs, page)]
+            told = [" ".join(text.split()).lower() for text in texts]
+            return state in listed and all(each in text for each in words for text in told)
+
+        drop(1, "gang")
+        jobs.expect(lambda: tells("gang", "Running", "runs on cells of its own", "; of its pods 1 of 2 runs, 1 waits"))
+        drop(1, "one")
+        jobs.expect(
+            lambda: tells("one", "Starting", "has started on cells of its own virtual cluster; its pod waits again")
+        )
+        jobs.expect(lambda: "evicted at" in jobs.reason("one") and "cordoned" in jobs.reason("one"))
+        why = hived(jobs, "why", "one").output
+        assert why.count("needs 1 node") == 1, "the sentence about its cells stands there once"
+        drop(2, "gang")
+        jobs.expect(lambda: tells("gang", "Starting", "has started on cells of its own", "; of its pods 2 of 2 wait"))
+        assert [row[3:5] for row in rows(hived(jobs, "get", "queue")) if row[0] in ("a", "b")] == [["0", "1"]] * 2
+        for node in ("n1", "n2"):
+            jobs.kube.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": None}})
+        jobs.expect(lambda: tells("one", "Running", "runs on cells of its own virtual cluster"))
+        jobs.expect(lambda: tells("gang", "Running", "runs on cells of its own virtual cluster"))
+
+
 def test_the_jobs_of_all_queues_are_chosen_by_user_and_labels(jobs: Jobs) -> None:
     every = {row[1] for row in rows(hived(jobs, "get", "queue", "--jobs"))}
     assert {row[1] for row in rows(hived(jobs, "get", "queue", "--user", "ann"))} == {"Job/default/second"}

@@ -27,8 +27,8 @@ class QueuedJob(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     priority : None if hived cannot read what it asks for
     is_borrowed : it has cells, and borrows them
     position : 1 for the first that waits, 0 for one that does not, or never starts
-    state : "Waiting", "Held" (by hived hold), "Starting", "Running", "Leaving" or "Refused" (in no queue, or can never
-        start, see `reason`)
+    state : "Waiting", "Held" (by hived hold), "Starting" (its pods are yet to take its cells, or all wait again),
+        "Running", "Leaving" or "Refused" (in no queue, or can never start, see `reason`)
     since : seconds since 1970, of its state
     asks : what it asks for, as in "2 pods of 8 H100 each at once"
     cause : why it waits, one of `CauseName`; "" for one that does not

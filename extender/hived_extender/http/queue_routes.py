@@ -37,7 +37,7 @@ def jobs(backend: Backend, question: Question) -> Answer:
     mask = backend.mask(question)
     seen = mask.seen(backend.queues.namespaces())
     total, found = backend.queues.some_jobs(asked.wanted, seen, asked.start, asked.limit)
-    found = with_counts(found, backend.answering)
+    found = with_counts(found, backend.answering, mask.listed)
     end = asked.start + len(found)
     more = b',"total":%d,"continue":"%s"' % (total, b"%d" % end if found and end < total else b"")
     return tagged(question, item_list((encode(mask.queued(one)) for one in found), more))
@@ -45,10 +45,11 @@ def jobs(backend: Backend, question: Question) -> Answer:
 
 def job(backend: Backend, question: Question) -> Answer:
     """A job in its queue: its place, its state and the reason."""
-    found = backend.queues.job(question.name, backend.mask(question).seen(backend.queues.namespaces()))
+    mask = backend.mask(question)
+    found = backend.queues.job(question.name, mask.seen(backend.queues.namespaces()))
     if found is None:
         raise UserError(f"no job {question.name!r} is in a queue", 404)
-    return Answer(encode(with_counts([found], backend.answering)[0]))
+    return Answer(encode(with_counts([found], backend.answering, mask.listed)[0]))
 
 
 def act(backend: Backend, question: Question) -> Answer:

@@ -31,7 +31,7 @@ from hived_extender.machine.certificates import rfc3339
 from hived_extender.machine.offers import Asking
 from hived_extender.queues.answering import Question, QueueAnswers, Seen, Wanted
 from hived_extender.queues.own_schedule import Certainty
-from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn, NotYet, in_part
+from hived_extender.queues.reasons import MakingRoom, NoHardware, NotItsTurn, NotYet, in_part, started_anew
 
 TOO_LARGE = "it is larger than the cluster"
 
@@ -39,6 +39,10 @@ NO_ENDS = ", and too few of the jobs that have to end say when they do"
 
 UNLESS_USED = "other jobs use its quota or its cells first"
 """Not covered by declared limits: nothing is kept for a job that waits for its quota."""
+
+
+Listed = Callable[[Job, Certificate | None, float], Job]
+"""Show the row of a job of a moment to a caller, by its certificate if it waits: `Mask.listed`."""
 
 
 class JobCounts(msgspec.Struct, frozen=True):
@@ -234,18 +238,21 @@ def _lent_once(queues: QueueAnswers, answering: Answering, question: Question, l
     return found
 
 
-def with_counts(jobs: Sequence[QueuedJob], answering: Answering | None) -> list[QueuedJob]:
+def with_counts(jobs: Sequence[QueuedJob], answering: Answering | None, listed: Listed) -> list[QueuedJob]:
     """The jobs of queues with the counts of their pods, which those that have cells get from the list of all jobs, as
     they do since when they run.
 
-    One that runs while pods of it wait, such as one made anew for a pod that has ended, says so. A gang has the counts
+    One that runs while pods of it wait, such as one made anew for a pod that has ended, says so. If none of them runs
+    it is Starting, with why the list of all jobs, as it is `listed` for the caller, has it wait. A gang has the counts
     of the job of which it is a part there. Cost: a view, if there is any with pods. Raises NotLeadingError.
     """
     if answering is None or all(one.state not in _WITH_PODS and one.api_version for one in jobs):
         return list(jobs)
-    row_of = _rows_in(answering.view())
+    view = answering.view()
+    row_of = _rows_in(view)
     rows = [row_of(one.name) for one in jobs]
-    return [one if row is None else _counted(one, row) for one, row in zip(jobs, rows, strict=True)]
+    at_s = view.snapshot.at
+    return [one if row is None else _counted(one, row, at_s, listed) for one, row in zip(jobs, rows, strict=True)]
 
 
 def _rows_in(view: View) -> Callable[[str], ListedJob | None]:
@@ -260,19 +267,24 @@ def row_names(answering: Answering) -> Callable[[str], str]:
     return lambda name: name if (row := row_of(name)) is None else row.name
 
 
-def _counted(job: QueuedJob, row: ListedJob) -> QueuedJob:
+def _counted(job: QueuedJob, row: ListedJob, at_s: float, listed: Listed) -> QueuedJob:
     if row.name not in (job.name, _gang_of(job.name)):
         return replace(job, part_of=row.name, counts=row.job.counts)
     if job.state not in _WITH_PODS:
         return job
-    counts = row.job.counts
-    told = in_part(counts.words) if counts.waiting and counts.running else ""
-    reason = job.reason.removesuffix(HELD_LATER)
-    since = seconds_of(row.job.since) if row.job.state == job.state else None
+    counts, reason = row.job.counts, job.reason.removesuffix(HELD_LATER)
+    held = job.reason.removeprefix(reason)
+    waits = job.state == "Running" and row.job.state in _ARE_TO_START and not counts.running
+    if waits:
+        reason = started_anew(reason, listed(row.job, row.certificate, at_s), counts, at_s)
+    elif counts.waiting and counts.running:
+        reason += in_part(counts.words)
+    since = seconds_of(row.job.since) if waits or row.job.state == job.state else None
     return replace(
         job,
+        state="Starting" if waits else job.state,
         counts=counts,
-        reason=reason + told + job.reason.removeprefix(reason),
+        reason=reason + held,
         since=job.since if since is None else since,
     )
 

@@ -8,8 +8,8 @@ from typing import Literal
 import msgspec
 
 from hived_config.words import counted
-from hived_extender.api.waiting import CauseName, When
-from hived_extender.machine.certificates import rfc3339
+from hived_extender.api.waiting import CauseName, Job, PodCounts, When
+from hived_extender.machine.certificates import preempted_sentence, rfc3339, today
 from hived_extender.queues.own_schedule import Certainty
 
 QUOTA_KEPT = "what is left of its quota is kept for a job that others leave for"
@@ -179,6 +179,17 @@ STARTING = "its cells are held, and pods of it are yet to take them"
 def in_part(counts: str) -> str:
     """The end of the reason of a job that runs, and of which pods wait; `counts` are words for all of its pods."""
     return f"; of its pods {counts}"
+
+
+def started_anew(reason: str, job: Job, counts: PodCounts, at_s: float) -> str:
+    """The reason of a job that ran, and none of whose pods runs: with why, as the list of all jobs tells it `at_s`."""
+    pods = "; its pod waits again" if counts.waiting else "; its pod is gone"
+    if max(counts.wanted, counts.waiting) > 1:
+        pods = in_part(counts.words)
+    if job.preempted is not None:
+        pods += f" ({preempted_sentence(job.preempted, today(at_s), job.namespace)})"
+    sentence = f": {job.sentence}" if job.sentence else ""
+    return f"{reason.replace('runs on', 'has started on', 1)}{pods}{sentence}"
 
 
 _IDLE = {"insufficient capacity when scheduling in physical cluster": "no idle cells have room for it"}

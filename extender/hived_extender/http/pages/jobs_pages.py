@@ -257,7 +257,8 @@ class JobsPages:
     def _place(self, name: str, mask: Mask) -> QueuedJob | None:
         """The job of a queue by its full name; None if there is none. Raises UserError (409) if several have it."""
         queues = self._queues
-        return None if queues is None or not is_full(name) else queues.job(name, mask.seen(queues.namespaces()))
+        found = None if queues is None or not is_full(name) else queues.job(name, mask.seen(queues.namespaces()))
+        return None if found is None else with_counts([found], self._answering, mask.listed)[0]
 
     def _place_shown(self, job: QueuedJob, sentence: str) -> "Place":
         """The place of a job in its queue, beside this sentence about its cells, and what the viewer may change."""
@@ -266,7 +267,7 @@ class JobsPages:
         return Place(
             job,
             path=paths.page_queue_path(job.queue) if job.queue else "",
-            turn=job.reason if job.reason != sentence else "",
+            turn="" if job.reason == sentence else job.reason.removesuffix(f": {sentence}"),
             buttons=[each for each in _buttons(job) if CHANGES[each][0] in allowed],
             may_move="move" in allowed and job.position > 0,
             token=self._site.guard.token(self._site.caller) if allowed else "",
@@ -520,7 +521,7 @@ class QueuesPages:
         if page > last:
             page = last
             total, jobs = self._answers.some_jobs(Wanted(name), seen, (page - 1) * ROWS, ROWS, row_of)
-        jobs = with_counts(jobs, answering)
+        jobs = with_counts(jobs, answering, mask.listed)
         rows = folded(mask.queued(job) for job in jobs)
         return self._site.page(
             "queue.html",
