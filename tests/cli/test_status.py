@@ -1,10 +1,12 @@
 """`hived status`: one command says whether anything is to be done, and what."""
 
 import json
+import re
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import urllib3
 from click.testing import CliRunner
 
 from hived_cli import main
@@ -37,6 +39,12 @@ def look(url: str, *words: str) -> dict[str, Any]:
     """Its JSON."""
     found: dict[str, Any] = json.loads(say(url, "-o", "json", *words)[1])
     return found
+
+
+def short_cells(url: str) -> dict[str, float]:
+    """What the metric says by virtual cluster, on which an alert rests."""
+    text = urllib3.request("GET", f"{url}/metrics").data.decode()
+    return {vc: float(n) for vc, n in re.findall(r'^hived_short_leaf_cells\{vc="(\w+)"\} (\S+)', text, re.MULTILINE)}
 
 
 def test_nothing_is_to_be_done_where_all_is_well(tmp_path: Path) -> None:
@@ -75,6 +83,14 @@ def test_a_promise_that_is_short_names_its_nodes_and_a_remedy(tmp_path: Path) ->
         jobs.kube.patch(f"{NODES}/{used}", {"spec": {"unschedulable": True}})
         expect_soon(lambda: look(url)["bad_nodes"] == 1)
         assert look(url)["short"] == [], "its own job uses these GPUs"
+        (warning,) = look(url)["warnings"]
+        assert warning["text"] == "1 of 2 nodes is bad; all promises hold, 8 GPUs of b until the jobs there end"
+        assert short_cells(url) == {"a": 0, "b": 0}
+        jobs.delete("runs")
+        expect_soon(lambda: look(url)["short"] == [])
+        jobs.kube.patch(f"{NODES}/{other}", {"spec": {"unschedulable": True}})
+        expect_soon(lambda: sum(one["cells"] for one in look(url)["short"]) == 16)
+        expect_soon(lambda: short_cells(url) == {"a": 8, "b": 8})
 
 
 def test_a_restart_says_what_it_recovered(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hived import __version__
 from hived.values.errors import HivedError
 from hived.values.specs import Rules
 from hived_config.settings import value_of
-from hived_config.words import counted
+from hived_config.words import counted, listed_with
 from hived_extender.api.queues import QueueReport
 from hived_extender.api.status import (
     CertificateUse,
@@ -35,7 +35,7 @@ from hived_extender.insight.queued import count_jobs
 from hived_extender.insight.store import Store
 from hived_extender.machine.certificates import rfc3339
 from hived_extender.machine.cluster_cache import CORDONED, GONE
-from hived_extender.machine.devices.guarantees import shared_shortages, short_nodes
+from hived_extender.machine.devices.guarantees import count_short_leaf_cells, shared_shortages, short_nodes
 from hived_extender.machine.service import Service
 from hived_extender.machine.verbs import NotLeadingError
 from hived_extender.queues.answering import QueueAnswers
@@ -111,7 +111,7 @@ class Overview:
             known = self._of_term(known, view)
         except NotLeadingError as error:  # its term has ended meanwhile
             return msgspec.structs.replace(known, standing=error.message, warnings=self._of_leading(known))
-        warnings = [*self._of_cluster(known), *self._of_files(known)]
+        warnings = [*self._of_cluster(known, view), *self._of_files(known)]
         return msgspec.structs.replace(known, state="degraded" if warnings else "healthy", warnings=warnings)
 
     def _of_term(self, known: Status, view: View) -> Status:
@@ -124,7 +124,7 @@ class Overview:
                 queues = self._queues.queues()
         with snapshot.lock:
             state = snapshot.state
-            short = [(vc, short_nodes(state, vc, with_used=False)) for vc in state.topology.vc_names]
+            short = [(vc, short_nodes(state, vc)) for vc in state.topology.vc_names]
             shared = [str(one) for one in shared_shortages(state)]
             nodes = len(state.topology.node_names)
         return msgspec.structs.replace(
@@ -171,7 +171,7 @@ class Overview:
         remedy = "ask the Service of hived, which reaches the leader; /readyz says when this replica leads"
         return [Notice(f"this replica does not lead: {known.standing or 'it is starting'}", remedy)]
 
-    def _of_cluster(self, known: Status) -> list[Notice]:
+    def _of_cluster(self, known: Status, view: View) -> list[Notice]:
         found = []
         if not self._are_followed():
             found.append(
@@ -194,7 +194,11 @@ class Overview:
         ]
         if known.bad_nodes and not (known.short or known.shared):
             bad = f"{known.bad_nodes} of {counted(known.nodes, 'node')} {'is' if known.bad_nodes == 1 else 'are'} bad"
-            text = f"{bad}; all promises hold"
+            with view.snapshot.lock:
+                kept = count_short_leaf_cells(view.snapshot.state, in_use=True)
+            until = [f"{counted(count, 'GPU')} of {vc}" for vc, count in kept.items() if count]
+            ending = f", {listed_with(until)} until the jobs there end" if until else ""
+            text = f"{bad}; all promises hold{ending}"
             found.append(Notice(text, "hived get nodes --bad says why"))
         if known.jobs.now.get("Refused"):
             refused = known.jobs.now["Refused"]

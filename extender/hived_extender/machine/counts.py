@@ -19,7 +19,7 @@ from hived_extender.jobs.progress import read_progress, read_time, seconds_of
 from hived_extender.jobs.wire import Pod
 from hived_extender.kube.metrics import Gauges
 from hived_extender.machine.cluster_cache import CORDONED, ClusterCache
-from hived_extender.machine.devices.guarantees import shared_shortages
+from hived_extender.machine.devices.guarantees import count_short_leaf_cells, shared_shortages
 from hived_extender.machine.effects import Outbox
 from hived_extender.machine.moves import Moves
 from hived_extender.machine.pods import PodRecord, PodState
@@ -67,21 +67,6 @@ def count_leaf_cells(state: State) -> dict[tuple[str, str], int]:
         total = forest.tree_count * topology.chains[forest.chain].leaf_count(forest.top_level)
         counts[vc, "used"] += used
         counts[vc, "free"] += total - used
-    return counts
-
-
-def count_short_leaf_cells(state: State) -> dict[str, int]:
-    """By VC, the guaranteed leaf cells that are bound to bad ones.
-
-    Cost O(virtual leaf cells), in numpy.
-    """
-    topology = state.topology
-    counts = dict.fromkeys(topology.vc_names, 0)
-    for forest in topology.forests:
-        if forest.vc != NO_CELL:
-            first = forest.bases[1]
-            count = forest.tree_count * topology.chains[forest.chain].leaf_count(forest.top_level)
-            counts[topology.vc_names[forest.vc]] += int(state.cells.bad[first : first + count].sum())
     return counts
 
 

@@ -1,5 +1,6 @@
 """Guarantees that cannot be kept because devices are lost."""
 
+from collections import Counter
 from collections.abc import Iterable
 
 import msgspec
@@ -7,7 +8,7 @@ import numpy as np
 
 from hived.cells.safety import claims_without_good_cells
 from hived.cells.state import State
-from hived.cells.topology import NO_CELL
+from hived.cells.topology import NO_CELL, Forest, LongArray
 from hived.values.specs import FREE_PRIORITY
 from hived_config.words import counted
 from hived_extender.machine.devices.shortage import Loss, first_of, in_short
@@ -85,20 +86,35 @@ def _bad_nodes(state: State, chain: int) -> tuple[str, ...]:
     return tuple(sorted(state.topology.node_names[node] for node in nodes.tolist()))
 
 
-def short_nodes(state: State, vc: str, *, with_used: bool = True) -> dict[str, int]:
-    """By node, the leaf cells of a VC's guarantee that are bad there; those that its jobs use still only if asked."""
-    topology, cells = state.topology, state.cells
+def count_short_leaf_cells(state: State, *, in_use: bool = False) -> dict[str, int]:
+    """By VC, the leaf cells of its guarantee that it cannot have: `short_nodes` names their nodes.
+
+    in_use : instead those that are bad, and that its own jobs have until they go (rule 10.15)
+
+    Cost O(virtual leaf cells), in numpy.
+    """
+    counts = dict.fromkeys(state.topology.vc_names, 0)
+    for forest in state.topology.forests:
+        if forest.vc != NO_CELL:
+            counts[state.topology.vc_names[forest.vc]] += len(_bad_leaves(state, forest, in_use=in_use))
+    return counts
+
+
+def short_nodes(state: State, vc: str) -> dict[str, int]:
+    """By node, the leaf cells of a VC's guarantee that it cannot have because they are bad there."""
+    topology = state.topology
     number = topology.vc_index.get(vc)
-    found: dict[str, int] = {}
+    found: Counter[str] = Counter()
     for forest in topology.forests:
-        if number is None or forest.vc != number:
-            continue
-        first = forest.bases[1]
-        count = forest.tree_count * topology.chains[forest.chain].leaf_count(forest.top_level)
-        bad = first + np.flatnonzero(cells.bad[first : first + count])
-        bound = cells.bound[bad if with_used else bad[cells.priority[bad] == FREE_PRIORITY]]
-        nodes, counts = np.unique(topology.arrays.node[bound[bound != NO_CELL]], return_counts=True)
-        for node, each in zip(nodes.tolist(), counts.tolist(), strict=True):
-            name = topology.node_names[node]
-            found[name] = found.get(name, 0) + each
-    return found
+        if number is not None and forest.vc == number:
+            bound = state.cells.bound[_bad_leaves(state, forest, in_use=False)]
+            found.update(topology.node_names[node] for node in topology.arrays.node[bound].tolist())
+    return dict(found)
+
+
+def _bad_leaves(state: State, forest: Forest, *, in_use: bool) -> LongArray:
+    """The bad virtual leaf cells of a forest, which are bound (rule 10.14): those in use by its VC, or others."""
+    first = forest.bases[1]
+    leaves = slice(first, first + forest.tree_count * state.topology.chains[forest.chain].leaf_count(forest.top_level))
+    is_used = state.cells.priority[leaves] != FREE_PRIORITY
+    return first + np.flatnonzero((state.cells.bad[leaves] != 0) & (is_used == in_use))
