@@ -20,6 +20,7 @@ from hived_cli.config.plan import tell_plan
 from hived_cli.config.pushing import PushOptions, push_text, pushes
 from hived_cli.helpers.answers import AnsweringCommand, as_json, ask, difference
 from hived_cli.helpers.connecting import asks_service
+from hived_config.access import Access
 from hived_config.document import ConfigError, read_text
 from hived_config.loader import load_text
 from hived_config.reader import closest
@@ -151,12 +152,22 @@ def set_vc(name: str, cells: tuple[str, ...]) -> Edit:
     return Edit(f"set-vc {name} {' '.join(cells)}", make)
 
 
+NEEDS_NAMESPACE = (
+    "no namespace may use {name} yet: write namespaces: [NAMESPACE] below virtualClusters.{name} "
+    "(hived config pull > FILE, edit it, hived config push FILE)"
+)
+"""Of a virtual cluster that `set-vc` has added, where `access` is for listed namespaces alone."""
+
+
 def _tell_new(text: str, file: str, name: str) -> None:
-    """A new name may be a typing error."""
-    names = list(load_text(text, file, lenient=True, environ={}).cluster.virtual_clusters)
+    """A new name may be a typing error, and a new virtual cluster lists no namespace yet."""
+    configuration = load_text(text, file, lenient=True, environ={})
+    names = list(configuration.cluster.virtual_clusters)
     if name not in names:
         near = closest(name, names)
         click.echo(f"{name} is a new virtual cluster" + (f" (did you mean {near}?)" if near else ""), err=True)
+        if configuration.rules.access.access is Access.NAMESPACES:
+            click.echo(NEEDS_NAMESPACE.format(name=name), err=True)
 
 
 @click.command("move", cls=AnsweringCommand)

@@ -164,4 +164,5 @@ def test_a_new_virtual_cluster_that_nobody_may_use_is_warned_of(tmp_path: Path) 
     config("set-vc", "b", "NODE=0", "-f", path, "--yes")
     result = config("set-vc", "c", "NODE=1", "-f", path, "--yes")
     assert "virtualClusters.c: found no namespace, expected at least one under namespaces" in result.stderr
+    assert "no namespace may use c yet: write namespaces: [NAMESPACE] below virtualClusters.c" in result.stderr
     assert "virtualClusters.b" not in result.stderr
