@@ -576,6 +576,8 @@ def jobs(
         told, all_found = fetch()
         if not all_found and wanted["vc"]:
             of_vc(inspector.free_cells(), wanted["vc"])
+        if not all_found and wanted["node"] and not is_ended:  # a node of ended jobs may be gone
+            _check_node(inspector.nodes(), wanted["node"])
         missing = [name for name in names if not matching(all_found, name, wanted["namespace"])]
         if missing and not is_known:
             refusals[:] = _unknown(inspector, missing, wanted["namespace"], is_ended=is_ended)
@@ -589,7 +591,7 @@ def jobs(
         if output == "json":
             return ordered_json(as_json(Jobs(items=found)) if names else told)
         if is_ended:
-            return _ended_jobs(found, since, is_wide=output == "wide")
+            return _ended_jobs(found, since, is_limited=is_limited, is_wide=output == "wide")
         return _present_jobs(found, wanted_state, is_limited=is_limited, is_wide=output == "wide")
 
     show(answer)
@@ -645,16 +647,25 @@ def _check_ended(*, is_waiting: bool, state: str | None, selector: str, since: s
             raise click.BadParameter(error.message, param_hint="'--since'") from error
 
 
-def _ended_jobs(jobs: Sequence[Job], since: str, *, is_wide: bool) -> str:
-    """Return the table of jobs that ended within a time, or a sentence if there is none."""
+def _check_node(nodes: Sequence[NodeView], name: str) -> None:
+    """Raise UserError if there is no node of this name."""
+    known = [one.node for one in nodes]
+    if name not in known:
+        near = ", ".join(nearest(name, known))
+        hint = f"nearest: {near}" if near else "hived get nodes lists all"
+        raise UserError(f"no node {name!r}; {hint}", 404)
+
+
+def _ended_jobs(jobs: Sequence[Job], since: str, *, is_limited: bool, is_wide: bool) -> str:
+    """Return the table of jobs that ended within a time, or a sentence if there is none; see below."""
     if not jobs:
-        return f"No such job has ended within {since}."
+        return f"No {'such ' if is_limited else ''}job has ended within {since}."
     now = datetime.now(UTC)
     return form().headless(ended_table(form().ordered(jobs, ended_columns(now)), now, is_wide=is_wide))
 
 
 def _present_jobs(jobs: Sequence[Job], state: JobState | None, *, is_limited: bool, is_wide: bool) -> str:
-    """Return the table of jobs that wait or run, or a sentence if there is none. `is_limited`: by any option."""
+    """Return the table of jobs that wait or run, or a sentence if there is none; see below."""
     if not jobs and state == "Preempted":
         return "No such job is gone after a preemption; hived why says it of one that waits or runs again."
     if not jobs and state:
@@ -693,11 +704,7 @@ def nodes(*, inspector: Inspector, show: Show, name: str | None, is_bad: bool, s
             return ordered_json(inspector.fetch(nodes_path(is_bad, selector)))
         found = inspector.nodes(is_bad and name is None, selector)
         if name is not None:
-            known = [one.node for one in found]
-            if name not in known:
-                near = ", ".join(nearest(name, known))
-                hint = f"nearest: {near}" if near else "hived get nodes lists all"
-                raise UserError(f"no node {name!r}; {hint}", 404)
+            _check_node(found, name)
             found = [inspector.drained(name)]
         if output == "json":
             return as_json(found)

@@ -152,11 +152,7 @@ def read_record(kube: KubeClient, namespace: str, name: str) -> Record:
     """The record of a job. Raises UserError if there is none, KubeError if the API server does not say."""
     found = find_record(kube, namespace, name)
     if found is None:
-        raise UserError(
-            f"no job {name} in namespace {namespace}: no ConfigMap {NAME_PREFIX}{name}; jobs are listed by "
-            f"kubectl get configmaps -A -l {KIND}",
-            404,
-        )
+        raise UserError(f"no job {name} in namespace {namespace}; `hived get jobs` lists all", 404)
     return found
 
 

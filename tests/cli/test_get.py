@@ -420,6 +420,16 @@ def test_nothing_that_waits_is_said_so(service: WaitingService) -> None:
     assert get(service, "jobs", "--user", "nobody").output == "No such job waits or runs.\n"
     service.jobs = []
     assert get(service, "jobs").output == "No job waits or runs.\n"
+    assert get(service, "jobs", "--ended").output == "No job has ended within 1d.\n"
+    assert get(service, "jobs", "--ended", "--user", "nobody").output == "No such job has ended within 1d.\n"
+
+
+def test_jobs_on_a_node_that_is_not_there_are_a_mistake(service: WaitingService) -> None:
+    service.jobs = []
+    node = service.nodes[0].node
+    assert get(service, "jobs", "--node", node).output == "No such job waits or runs.\n"
+    result = get(service, "jobs", "--node", f"{node}x")
+    assert (result.exit_code, result.stderr) == (1, f"Error: no node '{node}x'; nearest: dgx-1, dgx-3\n")
 
 
 def test_jobs_of_a_virtual_cluster_that_is_not_there_are_a_mistake(service: WaitingService) -> None:
