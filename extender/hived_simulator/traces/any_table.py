@@ -142,9 +142,13 @@ def explained(head: str, chosen: Sequence[str] = ()) -> str:
     for what, name in _wishes(chosen).items():
         if name.lower() not in has:
             return f"--column {what}={name}: there is no column {name!r}, only {names[:500]}"
+    spare = [each for each in written if each.lower() not in {column.name for column in found.values()}]
+    moments = ", or a duration with --column started=COLUMN --column ended=COLUMN" if "duration" in missing else ""
+    unread = f"; not read yet: {', '.join(spare[:20])[:500]}" if spare else ""
     return (
         f"a table with the columns {names[:500]} lacks one for {' and '.join(missing)}; name it with "
         f"{' '.join(f'--column {what}=COLUMN' for what in missing)} of `hived trace convert`"
+        f"{moments}{unread}"
     )
 
 

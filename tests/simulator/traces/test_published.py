@@ -197,6 +197,10 @@ def test_a_note_names_the_column_that_a_user_chose_for_tenants(tmp_path: Path) -
             "name,time,application,num_replicas",
             "lacks one for duration; name it with --column duration=COLUMN of `hived trace convert`",
         ),
+        (
+            "owner,gpus,queued,began,finished",
+            "or a duration with --column started=COLUMN --column ended=COLUMN; not read yet: queued, began, finished",
+        ),
         ("job_name,inst_id,user,status,start_time,end_time", "PAI's table of jobs, .*; read pai_task_table.csv"),
         ("0a,worker,1b,2c,3d,Failed,1.0,2.0,4e", "PAI's table of instances, .*; read pai_task_table.csv"),
         ("sn,cpu_milli,memory_mib,gpu,model", "a list of nodes; read the list of pods or jobs"),
