@@ -67,6 +67,7 @@ class JobRecord(Entry):
     kept : the state that its object has, or is about to have
     asks : what it asks for now; None if it is in no queue, and `problem` says why
     spec : what it asks for, if that could be read although it is in no queue
+    vc : the virtual cluster that it asked for when that could be read last
     too_large_for : the queue in which it can never run, as no cluster like this one has cells for it; "" for others
     evicted_for : the key of the job that its cells went to, as far as this term knows; `kept` has it `masked`
     since_s : when its life changed last
@@ -80,6 +81,7 @@ class JobRecord(Entry):
     asks: Unit | None = None
     problem: str = ""
     spec: PodSpec | None = None
+    vc: str = ""
     too_large_for: str = ""
     evicted_for: str = ""
     since_s: float = 0.0

@@ -2,7 +2,7 @@
 events.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
@@ -14,6 +14,14 @@ from hived_extender.queues.own_schedule import Certainty
 
 QUOTA_KEPT = "what is left of its quota is kept for a job that others leave for"
 """The reason why a unit does not borrow: it would be above its quota once such jobs have their cells."""
+
+
+def no_such_vc(vc: str, known: Iterable[str], *, has_started: bool) -> str:
+    """Why a job is in no queue whose virtual cluster is not configured."""
+    there = f"there are {', '.join(sorted(known)) or 'none'}"
+    if has_started:
+        return f"its virtual cluster {vc} was removed: bring it back, or submit the job again with --vc; {there}"
+    return f"virtual cluster {vc} is not in the configuration: delete the job, or submit it again with --vc; {there}"
 
 
 class Reason(msgspec.Struct, frozen=True, tag_field="kind"):

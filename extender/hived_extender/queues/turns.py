@@ -58,7 +58,16 @@ from hived_extender.queues.own_schedule import Learned
 from hived_extender.queues.policies import QueueRules, Rules, policy_named
 from hived_extender.queues.publishing import Publisher, Records
 from hived_extender.queues.queued_jobs import Action, JobRecord, QueuedJobs, is_resumed_by_owner
-from hived_extender.queues.reasons import NOT_BORN_HELD, RESUMED, Impossible, NeverFits, OverQuota, Reason, told
+from hived_extender.queues.reasons import (
+    NOT_BORN_HELD,
+    RESUMED,
+    Impossible,
+    NeverFits,
+    OverQuota,
+    Reason,
+    no_such_vc,
+    told,
+)
 from hived_extender.queues.records import unit_key
 from hived_extender.queues.room import Ask
 from hived_extender.queues.table import BACK, USUAL, Kept, Life, Pace, read_kept
@@ -296,6 +305,12 @@ class Shared:
     pace: Pace = USUAL
 
 
+def _seen_before(key: str, earlier: Sequence["Turns"]) -> JobRecord | None:
+    """The latest record of a job in earlier turns."""
+    known = (each.queues.entries.get(key) for each in earlier)
+    return next((each for each in known if each is not None), None)
+
+
 class Turns:
     """The queues of one term. `queues`, `known`, `use` and `room` may be looked at between calls."""
 
@@ -371,6 +386,14 @@ class Turns:
                 unit = unit_of(job, seen.need, self._cells, self._tree, preempts=preempts)
             except UserError as error:
                 problem, too_large_for = error.message, error.queue if isinstance(error, TooLargeError) else ""
+        before = _seen_before(job.ref.key, earlier) if entry is None else entry
+        vc = "" if before is None else before.vc
+        if seen.need is not None:
+            vc = seen.need.spec.virtual_cluster
+        if vc and vc not in self.cluster.virtual_clusters and (seen.need is not None or problem):
+            has_started = job.state is not JobState.HELD
+            problem = no_such_vc(vc, self.cluster.virtual_clusters, has_started=has_started)
+            unit, too_large_for = None, ""
         was = None if entry is None else entry.asks
         is_new, had_cells = entry is None or entry.asks is None, entry is not None and entry.life.has_cells
         has_cells = (is_new or (entry is not None and entry.life is Life.LEAVING)) and self._has_cells(job.ref)
@@ -385,6 +408,7 @@ class Turns:
         entry = self.queues.entries.get(job.ref.key)  # none for a job that is over
         if entry is not None:
             entry.spec, entry.too_large_for = (None if seen.need is None else seen.need.spec), too_large_for
+            entry.vc = vc
         self._suspending.bar(job.ref)
         self._shrinking.seen(job.ref.key)
         if had_cells and seen.need is None and not seen.problem:
@@ -612,8 +636,7 @@ class Turns:
         """
         found = read_kept(job.annotations, job.ref.uid, self._prover)
         if entry is None and earlier:
-            known = (each.queues.entries.get(job.ref.key) for each in earlier)
-            entry = next((each for each in known if each is not None), None)
+            entry = _seen_before(job.ref.key, earlier)
             if entry is not None and entry.kept.version > found.version and job.state is JobState.HELD:
                 return replace(entry.kept, is_resumed=False)  # not its owner: it is yet to be resumed
         elif entry is None or job.ref.kind != gangs.KIND or entry.life.has_cells:

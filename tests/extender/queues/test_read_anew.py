@@ -71,9 +71,13 @@ def test_a_job_runs_on_in_its_queue_when_its_virtual_cluster_is_brought_back(tmp
         create(jobs, vc="")
         jobs.expect(lambda: jobs.state("one") == "Running")
         (pod,) = jobs.kube.get(PODS)["items"]
+        jobs.create("next", "a", pods=2)
+        jobs.expect(lambda: jobs.reason("next") != "")
         jobs.push(WITHOUT_A)
         jobs.kube.patch(f"{JOBS}/one", {"metadata": {"annotations": {"seen": "again"}}})
-        jobs.expect(lambda: "no virtual cluster" in jobs.reason("one"))
+        jobs.expect(lambda: jobs.reason("one").startswith("its virtual cluster a was removed: bring it back"))
+        there = "delete the job, or submit it again with --vc; there are b"
+        jobs.expect(lambda: jobs.reason("next") == f"virtual cluster a is not in the configuration: {there}")
         jobs.push(LISTED)
         jobs.expect(lambda: jobs.state("one") == "Running" and "of its own virtual cluster" in jobs.reason("one"))
         (queue,) = [one for one in jobs.inspector.queues() if one.name == "a"]
