@@ -244,6 +244,7 @@ class Change:
             (
                 *names.warnings,
                 *(_warn_of_names(self._old, self._new) if self._has_profiles else ()),
+                *_warn_of_queues(self._new, affected),
                 *self._beside(self._new),
             ),
             names.refusals,
@@ -312,6 +313,18 @@ def _warn_of_names(old: Configuration, new: Configuration) -> list[str]:
     if not added:
         return []
     return [f"kube-scheduler needs a profile for each new scheduler name ({', '.join(added)}): see hived manifests"]
+
+
+def _warn_of_queues(new: Configuration, affected: Sequence[Affected]) -> list[str]:
+    """Jobs without a guarantee are borrowers to their queues, which have cells given back without being asked."""
+    loses = any(one.verdict is Verdict.LAZILY_PREEMPTED for one in affected)
+    return [QUEUES_SUSPEND] * (loses and new.rules.queueing.is_enabled)
+
+
+QUEUES_SUSPEND = (
+    "queues are on: they may suspend borrowers, and jobs that lose their guarantee, at once; "
+    "hived why JOB says for whom"
+)
 
 
 def check_agreed(affected: Sequence[Affected], agreed: Agreed, present: State) -> None:

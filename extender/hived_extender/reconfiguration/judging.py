@@ -208,7 +208,12 @@ def why_no_place(state: State, present: State, group: Group) -> str:
         return _why_not_pinned(state, pinned, shapes)
     lacking = [shape for shape in shapes if not _count(spec, shape)]
     if lacking:
-        return f"{vc} is not guaranteed any {lacking[0].rpartition('.')[2]} in {lacking[0].split('.')[0]} any more"
+        chain, _, had = lacking[0].partition(".")
+        kept = [each.cell_type for each in spec.virtual_cells if each.cell_type.split(".")[0] == chain]
+        if not kept:
+            return f"{vc} is not guaranteed any {had.rpartition('.')[2]} in {chain} any more"
+        now = ", ".join(each.rpartition(".")[2] for each in kept)
+        return f"it runs on a promise of {had.rpartition('.')[2]} in {chain}, and {vc} is promised {now} there instead"
     if shapes:
         count = _count(spec, shapes[0])
         return (
