@@ -23,7 +23,7 @@ from hived_extender.jobs.kinds import gangs, jobset, marks
 from hived_extender.jobs.kinds.description import Description, JobPart
 from hived_extender.jobs.misspelt import misplaced
 from hived_extender.jobs.outcomes import EvictionName
-from hived_extender.jobs.progress import declared_limit
+from hived_extender.jobs.progress import declared_limit, grace_of
 from hived_extender.jobs.starts import StartWait
 from hived_extender.jobs.wire import Pod, PodMetadata
 
@@ -38,6 +38,7 @@ class Need(msgspec.Struct, frozen=True):
     user : its owner
     is_preemptible : may it run on borrowed cells, from which it is preempted
     limit_s : the longest run, None if none is declared
+    grace_s : how long its pods may take to leave after that
     pods : for each member of the group, in its order, the first pod of each role of that size with its number of pods
     minimum : the pods with which it may start, None for all
     has_others : has it pods without cells too, such as initializers, which may come long before the others?
@@ -51,6 +52,7 @@ class Need(msgspec.Struct, frozen=True):
     pods: tuple[tuple[Pod, int], ...] = ()
     has_others: bool = False
     minimum: Minimum | None = None
+    grace_s: float = 0.0
 
 
 class QueuedRun(NamedTuple):
@@ -149,6 +151,7 @@ def need_of(job: Job, interpreter: Interpreter) -> Need | None:
         tuple((pod, role.count) for role, pod, _ in by_size),
         has_others=len(ours) < len(pods),
         minimum=_minimum(job, pods, specs, interpreter),
+        grace_s=max(grace_of(pod) for _, pod, _ in ours),
     )
 
 

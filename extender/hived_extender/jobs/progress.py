@@ -35,6 +35,12 @@ KUEUE_LIMIT = "kueue.x-k8s.io/max-exec-time-seconds"
 MOST_S = 10 * 365 * 86_400.0
 """More is no limit."""
 
+GRACE_S = 30.0
+"""Kubernetes gives this long to a pod that says nothing of it."""
+
+MOST_GRACE_S = int(MOST_S)
+"""A longer time to leave counts as so long, and messages name no end of such a pod. The API server takes any."""
+
 _LENGTH = 40  # characters of a limit; longer ones are not looked at
 _UNITS = {
     "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0,
@@ -46,6 +52,12 @@ _CLOCK = re.compile(r"(?:(?P<h>[0-9]{1,6}):)?(?P<m>[0-9]{1,9}):(?P<s>[0-9]{1,4})
 _MINUTES = re.compile(r"[0-9]{1,9}", re.ASCII)
 _WORDS = re.compile(r"(?<=[0-9])(?:(s)ec(?:ond)?s?|(m)in(?:ute)?s?|(h)(?:ou)?rs?|(d)ays?|(w)eeks?)(?![a-z])", re.ASCII)
 _ENDLESS = ("INFINITE", "UNLIMITED")
+
+
+def grace_of(pod: Pod) -> float:
+    """Seconds that a pod may take to leave, once it is to."""
+    grace_s = pod.spec.termination_grace_period_seconds if pod.spec is not None else None
+    return GRACE_S if grace_s is None else float(min(max(grace_s, 0), MOST_GRACE_S))
 
 
 def declared_limit(pod: Pod) -> tuple[float | None, tuple[str, ...]]:

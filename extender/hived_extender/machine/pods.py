@@ -26,7 +26,7 @@ from hived_extender.jobs.kinds import gangs, kueue
 from hived_extender.jobs.kinds.description import Description, GangKey, ObjectRef
 from hived_extender.jobs.node_names import Mask
 from hived_extender.jobs.outcomes import DONE, EvictionName, evicted_of
-from hived_extender.jobs.progress import MOST_S, UNKNOWN, Progress
+from hived_extender.jobs.progress import GRACE_S, MOST_GRACE_S, UNKNOWN, Progress, grace_of
 from hived_extender.jobs.readings import Reading
 from hived_extender.jobs.wire import Owner, Pod
 from hived_extender.kube.answers import is_older
@@ -34,12 +34,6 @@ from hived_extender.kube_rules.demands import RuledPod
 
 REMEMBERED_ENDS = 4096
 """Pods that are gone and still known to be: an event about one of them that comes late must not bring it back."""
-
-GRACE_S = 30.0
-"""Kubernetes gives this long to a pod that says nothing of it."""
-
-MOST_GRACE_S = int(MOST_S)
-"""A longer time to leave counts as so long, and messages name no end of such a pod. The API server takes any."""
 
 NEVER = "Never"
 """The preemption policy of pods that wait rather than have others leave; Kubernetes takes it from the class."""
@@ -112,7 +106,6 @@ class Seen(msgspec.Struct, frozen=True):
     def of(cls, pod: Pod) -> "Seen":
         """The view of a pod from a watch."""
         meta, spec = pod.metadata, pod.spec
-        grace_s = spec.termination_grace_period_seconds if spec is not None else None
         return cls(
             meta.version,
             meta.created or "",
@@ -120,7 +113,7 @@ class Seen(msgspec.Struct, frozen=True):
             pod.is_running,
             bool(meta.deletion_timestamp),
             meta.deletion_timestamp or "",
-            GRACE_S if grace_s is None else float(min(max(grace_s, 0), MOST_GRACE_S)),
+            grace_of(pod),
             (spec.priority if spec is not None else None) or 0,
             pod.gates,
             float(min(max(meta.deletion_grace_s or 0, 0), MOST_GRACE_S)),

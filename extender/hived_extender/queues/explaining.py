@@ -211,7 +211,7 @@ def _not_entitled(table: Table, entry: Entry, now: float, count: int) -> Reason:
             count, is_blocked=is_blocked, behind=_behind(table, entry), borrowing=borrowing,
             spares_others=_spares_others(table, unit), played_first=_played_first(table, reservation), held=held,
         )  # fmt: skip
-    start = reservation.start if reservation.start.is_sure else _estimated(table, unit.vc, reservation, now)
+    start = _expected(table, unit.vc, reservation, now)
     there = [run for run in table.own.runs_of(unit.vc) if np.isin(run.leaves, reservation.leaves).any()]
     played = [run for run in there if run.end_s is not None]
     return NotItsTurn(
@@ -254,12 +254,15 @@ def _behind(table: Table, entry: Entry) -> Literal["", "cells", "quota", "min"]:
     return "cells" if refusals.reservation is not None and entry.kind in refusals.reservation.passed else ""
 
 
-def _estimated(table: Table, vc: str, reservation: Reservation, now: float) -> Expected:
-    """Return when those are likely to have ended that run on reserved cells. Unknown if one of them is of no queue."""
+def _expected(table: Table, vc: str, reservation: Reservation, now: float) -> Expected:
+    """Return when those have ended that run on reserved cells, as it is shown. Unknown if one of them is of no queue.
+
+    Decisions count neither on grace periods nor on what was learned, as `reservation.start` has it.
+    """
     there = [run for run in table.own.runs_of(vc) if np.isin(run.leaves, reservation.leaves).any()]
     taken = table.own.state.cells.priority[reservation.leaves] != FREE_PRIORITY
     known = np.isin(reservation.leaves, np.concatenate([run.leaves for run in there])) if there else ~taken
-    if table.learned is None or not there or (taken & ~known).any():
+    if not there or (taken & ~known).any():
         return reservation.start
     starts = [
         None if (one := table.entries.get(run.unit.key)) is None or not one.life.is_live else one.start_s

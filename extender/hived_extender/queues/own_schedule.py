@@ -378,14 +378,13 @@ class Reservation:
 def expected_end(run: OwnRun, now: float, learned: Learned | None = None, started_s: float | None = None) -> Expected:
     """Return when a unit ends in its own schedule. `started_s` is its last real start, None if that is still to come.
 
-    A declared limit counts as rule 30.6 has it: others elsewhere, and their grace periods, must not decide about
-    backfill. Nothing is decided by moments that were `learned` (rule 30.8): they differ between replicas, and after a
-    restart.
+    Only shown: its pods may have their grace period beside its declared limit, and a moment that was `learned` (rule
+    30.8) differs between replicas, and after a restart. See `declared_end` for decisions.
     """
     if run.end_s is not None:
         return Expected(run.end_s, Certainty.CERTAIN)
     if run.unit.limit_s is not None:
-        return Expected(max(run.entitled_s + run.unit.limit_s, now), Certainty.BOUNDED)
+        return Expected(max(run.entitled_s + run.unit.limit_s + run.unit.grace_s, now), Certainty.BOUNDED)
     since = max(run.entitled_s, now if started_s is None else started_s)
     left_s = learned(run.unit.vc, run.unit.leaf_count, max(now - since, 0.0)) if learned is not None else None
     if left_s is None:
@@ -396,8 +395,9 @@ def expected_end(run: OwnRun, now: float, learned: Learned | None = None, starte
 def declared_end(run: OwnRun, now: float) -> Expected:
     """Return when a unit ends in its own schedule, as its virtual cluster alone would know it at this moment.
 
-    A borrower may have ended really, and is still to end there. Alone that is not known yet: else the first
-    unit would have other cells reserved, and others would go past it.
+    Its limit counts as rule 30.6 has it: others elsewhere, and their grace periods, must not decide about backfill. A
+    borrower may have ended really, and is still to end there. Alone that is not known yet: else the first unit would
+    have other cells reserved, and others would go past it.
     """
     if run.unit.limit_s is None:
         return Expected(None, Certainty.UNKNOWN)

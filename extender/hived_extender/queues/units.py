@@ -44,6 +44,7 @@ class Unit(msgspec.Struct, frozen=True):
     request : amounts by resource, in the resource's base unit, as the quota tree counts them
     is_preemptible : may it borrow cells, which may be reclaimed
     limit_s : how long a run lasts at the most, as declared; None if unknown
+    grace_s : how long its pods may take to leave after that; only ever shown
     may_take_time : has it pods without cells, which may come long before those with cells?
     minimum : with which pods it may start, None for all
     chosen : how many pods of each of its kinds it has, () for all
@@ -65,6 +66,7 @@ class Unit(msgspec.Struct, frozen=True):
     preempts: bool = True
     minimum: Minimum | None = None
     chosen: tuple[int, ...] = ()
+    grace_s: float = 0.0
 
     @property
     def owner(self) -> tuple[str, str, str]:
@@ -286,7 +288,7 @@ def unit_of(job: Job, need: Need, cells: Cells, tree: QuotaTree | None, *, preem
     unit = Unit(
         job.ref.key, queue, need.spec, job.created_s, need.user, need.request, need.is_preemptible, need.limit_s,
         needs=_needs(need.pods), namespace=job.ref.namespace, may_take_time=need.has_others,
-        preempts=preempts, minimum=need.minimum,
+        preempts=preempts, minimum=need.minimum, grace_s=need.grace_s,
     )  # fmt: skip
     least = smallest(unit).leaf_count
     if least > cells.leaf_count:

@@ -15,13 +15,13 @@ from hived_extender.insight.queued import certificate_of
 from hived_extender.queues.answering import Question
 from hived_extender.queues.reasons import MakingRoom, NotItsTurn, OverQuota
 from tests.expecting import expect_soon
-from tests.extender.queues.embedded_jobs import GPU, JOBS, PODS, TREES, Jobs, jobs_on
+from tests.extender.queues.embedded_jobs import FOR_EVER, GPU, JOBS, PODS, TREES, Jobs, jobs_on, template
 from tests.extender.queues.test_limits import config, of
 from tests.known import patch_node
 
 pytestmark = pytest.mark.sample(5)
 
-HOUR_S = 3600
+HOUR_S, GRACE_S = 3600, 30
 MAX_JOBS = "kube-queue/max-jobs"
 
 
@@ -89,11 +89,30 @@ def test_jobs_whose_end_frees_quota_and_cells_are_named(jobs: Jobs) -> None:
 
 def test_it_starts_by_the_declared_limit_of_a_job_that_uses_its_quota(jobs: Jobs) -> None:
     started = jobs.kube.get(f"{JOBS}/second")["status"]["startTime"]
-    expected = (datetime.fromisoformat(started) + timedelta(seconds=HOUR_S)).timestamp()
+    expected = (datetime.fromisoformat(started) + timedelta(seconds=HOUR_S + GRACE_S)).timestamp()
     when = why(jobs).when
     assert when is not None
     assert (when.kind, when.because, when.unless) == ("bounded", "", "other jobs use its quota or its cells first")
-    assert abs(datetime.fromisoformat(when.by).timestamp() - expected) < 30
+    assert abs(datetime.fromisoformat(when.by).timestamp() - expected) < GRACE_S
+
+
+def test_the_first_of_a_queue_starts_by_the_moment_until_which_the_holder_of_its_cells_may_leave(
+    tmp_path: Path,
+) -> None:
+    with jobs_on(tmp_path) as jobs:
+        pods = template("b", 8, "10", FOR_EVER)
+        pods["spec"]["terminationGracePeriodSeconds"] = HOUR_S // 2
+        spec = {"activeDeadlineSeconds": HOUR_S, "suspend": True, "template": pods}
+        jobs.kube.create(JOBS, {"metadata": {"name": "holds"}, "spec": spec})
+        jobs.expect(lambda: jobs.runs("holds"))
+        jobs.create("third", vc="b")
+        expect_soon(lambda: (found := jobs.inspector.why("third")) is not None and found.when is not None)
+        found = why(jobs)
+        assert found.certificate is not None
+        assert found.when is not None
+        (holder,) = found.certificate.holders
+        by, until = (datetime.fromisoformat(each) for each in (found.when.by, holder.until))
+        assert (found.when.kind, abs((by - until).total_seconds()) < HOUR_S / 4) == ("bounded", True)
 
 
 @pytest.mark.parametrize("name", ["first", "second"], ids=["on its own cells", "on borrowed cells"])
