@@ -18,7 +18,7 @@ from hived_extender.http.routing import Backend, number, query_of
 from hived_extender.insight.answering import NOT_FOUND, View, unknown
 from hived_extender.insight.holding import nodes_meeting
 from hived_extender.insight.listing import ListedJob, held_as, members_of, with_queued
-from hived_extender.insight.queued import job_of, try_on_queued, why_queued
+from hived_extender.insight.queued import jobs_without_rows, try_on_queued, why_queued
 from hived_extender.jobs.progress import read_duration
 from hived_extender.jobs.wire import decode_args, encode
 from hived_extender.queues.answering import Wanted
@@ -120,15 +120,13 @@ def ended_jobs(backend: Backend, mask: Mask, since: str) -> list[Job]:
 
 
 def jobs_in_queues(backend: Backend, mask: Mask, filters: Filters) -> list[Job]:
-    """The first jobs that wait in queues, without pods; as many as `queued` says, in the order of each queue."""
+    """The first jobs of queues without pods; as many as `queued` says, in the order of each queue."""
     queues = backend.queue_answers
     if queues is None or not queues.is_enabled:
         return []
     count = number(filters[QUEUED][-1], QUEUED, "a number of jobs, such as 100")
-    seen = mask.seen(queues.namespaces())
-    wanted = wanted_of(filters, is_waiting=True)
-    view = backend.insight.view()
-    return [mask.job(job_of(one, view)) for one in queues.some_jobs(wanted, seen, 0, count)[1]]
+    seen, view = mask.seen(queues.namespaces()), backend.insight.view()
+    return [mask.job(job) for job in jobs_without_rows(queues, view, wanted_of(filters), seen, count)]
 
 
 def why(backend: Backend, question: Question) -> Answer:

@@ -8,7 +8,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -62,14 +61,27 @@ _ARE_TO_START: tuple[JobState, ...] = ("Waiting", "Preempting")
 
 def count_jobs(view: View, queues: QueueAnswers | None) -> JobCounts:
     """All jobs as `hived get jobs` lists them, with those of queues once these have begun. Cost O(jobs), in pieces."""
-    queued: list[QueuedJob] = []
+    queued: list[Job] = []
     if queues is not None and queues.is_enabled:
         with suppress(HivedError):  # they are about to begin
-            queued = queues.some_jobs(Wanted(is_waiting=True), None, 0, None)[1]
-    jobs = with_queued(view.jobs, [one.job for one in view.jobs], [job_of(one, view) for one in queued])
+            queued = jobs_without_rows(queues, view, Wanted(), None, None)
+    jobs = with_queued(view.jobs, [one.job for one in view.jobs], queued)
     found = [job for job in jobs if job.ended is None]
     in_queues = sum(job.state in _ARE_TO_START for job in found if job.queue)
     return JobCounts(Counter(job.state for job in found), in_queues)
+
+
+def jobs_without_rows(queues: QueueAnswers, view: View, wanted: Wanted, seen: Seen, count: int | None) -> list[Job]:
+    """The first jobs of queues that wait, and those with cells whose pods are newer than the view: as rows of lists."""
+    row_of = _rows_of(view)
+    wanted = replace(wanted, is_waiting=True, has_row=lambda name: row_of(name) is not None)
+    return [job_of(one, view) for one in queues.some_jobs(wanted, seen, 0, count)[1]]
+
+
+def _rows_of(view: View) -> Callable[[str], ListedJob | None]:
+    """Gives the row of a job of a queue by its full name, None if its pods are not there."""
+    units = {name: row for row in view.jobs for name in row.queues_as}
+    return lambda name: view.named.get(name) or view.named.get(_gang_of(name)) or units.get(name)
 
 
 def glances_at_counts(answering: Answering, queues: QueueAnswers | None) -> Glances[JobCounts]:
@@ -298,20 +310,21 @@ def _gang_of(name: str) -> str:
 
 
 def job_of(queued: QueuedJob, view: View) -> Job:
-    """A job of a queue that waits, in a list of all jobs, with the kind of its preemption where that is known."""
+    """A job of a queue without pods, in a list of all jobs, with the kind of its preemption where that is known."""
     preempted = queued.preempted
     if preempted is not None:
         preempted = view.news.get(queued.name) or view.news.get(_gang_of(queued.name)) or preempted
+    state = _SHOWN.get(queued.state, "Waiting")
     return Job(
-        name=queued.name, state=_waits_as(queued), namespace=queued.namespace, user=queued.user, vc=queued.vc,
+        name=queued.name, state=state, namespace=queued.namespace, user=queued.user, vc=queued.vc,
         priority=queued.priority, asks=queued.asks, since=rfc3339(queued.since), cause=queued.cause,
         sentence=queued.reason, when=queued.when, queue=queued.queue, place=queued.position,
         preempted=preempted, counts=queued.counts, api_version=queued.api_version,
     )  # fmt: skip
 
 
-def _waits_as(queued: QueuedJob) -> Literal["Waiting", "Held", "Refused"]:
-    return "Held" if queued.state == "Held" else "Refused" if queued.state == "Refused" else "Waiting"
+_SHOWN: Mapping[str, JobState] = {"Held": "Held", "Refused": "Refused", "Running": "Running", "Leaving": "Leaving"}
+"""Others wait, as does one that starts."""
 
 
 def certificate_of(question: Question, live: Certificate | None, lent: Certificate | None = None) -> Certificate:

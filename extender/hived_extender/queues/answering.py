@@ -142,7 +142,7 @@ class Wanted(msgspec.Struct, frozen=True):
     all.
 
     One of their names begins with `prefix`, and their labels meet the `selector`. `is_waiting`: those without cells
-    alone.
+    alone, and others of which `has_row` is false by their full names.
     """
 
     queue: str = ""
@@ -152,6 +152,7 @@ class Wanted(msgspec.Struct, frozen=True):
     prefix: str = ""
     is_waiting: bool = False
     selector: Selector = ()
+    has_row: Callable[[str], bool] = lambda name: True
 
     def takes(self, entry: JobRecord, seen: Seen) -> bool:
         """True for one of these. Names and users cannot be guessed: a job that is hidden has none."""
@@ -167,7 +168,8 @@ class Wanted(msgspec.Struct, frozen=True):
         if self.prefix and not any(name.startswith(self.prefix) for name in names_of(entry)):
             return False
         is_there = not self.namespaces or entry.job.ref.namespace in self.namespaces
-        return is_there and (not self.is_waiting or entry.life is Life.WAITING)
+        is_shown = not self.is_waiting or entry.life is Life.WAITING or not self.has_row(str(entry.job.ref))
+        return is_there and is_shown
 
 
 class Question(msgspec.Struct, frozen=True):

@@ -203,6 +203,24 @@ def test_a_job_of_another_quota_is_named_that_uses_what_their_parent_has(tmp_pat
         jobs.expect(lambda: remedies(jobs, "second") == ["ends=Job/default/first", "ends=Job/default/other"])
 
 
+def test_a_job_is_in_every_list_while_it_starts(tmp_path: Path) -> None:
+    with jobs_on(tmp_path, config(1, b=(1, ""))) as jobs:
+        jobs.create("first", "b")
+        jobs.expect(lambda: jobs.runs("first"))
+        jobs.create("second", "b")
+        jobs.expect(lambda: jobs.state("second") == "Waiting")
+        jobs.delete("first")
+        states = []
+
+        def state() -> str:
+            rows = {one.name: one.state for one in jobs.inspector.jobs({"queued": ("50",)})}
+            states.append(rows.get("Job/default/second", "none"))
+            return states[-1]
+
+        jobs.expect(lambda: state() == "Running" and jobs.runs("second"))
+        assert "none" not in states
+
+
 @pytest.fixture
 def starting(tmp_path: Path) -> Iterator[Jobs]:
     """A job of virtual cluster b was let go, and no scheduler asks about its pod."""
