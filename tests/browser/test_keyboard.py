@@ -82,7 +82,9 @@ def test_the_first_step_skips_the_navigation(browser: Browser, team_url: str) ->
 def test_arrows_choose_cells_and_enter_opens_one_in_the_table(browser: Browser, team_url: str) -> None:
     with browser.page() as page:
         page.open(f"{team_url}/page/cluster")
-        page.wait_until("!document.getElementById('picture').hidden")
+        page.wait_until(
+            "document.getElementById('zoom-level').innerText"
+        )  # keys choose nothing before the layout is there
         page.evaluate("document.getElementById('cells').focus()")
         page.press("ArrowRight")
         first = page.wait_until(WORDS)
