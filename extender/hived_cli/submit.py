@@ -29,7 +29,7 @@ from hived_extender.api.queues import NOW
 from hived_extender.api.waiting import MASKED, PodOutcome, Victim
 from hived_extender.jobs.asks import parse_priority
 from hived_extender.jobs.document import Part
-from hived_extender.jobs.job import JobRef, JobState
+from hived_extender.jobs.job import JobRef, JobState, typed
 from hived_extender.jobs.kinds import gates, marks
 from hived_extender.jobs.kinds.table import has_switch, read
 from hived_extender.jobs.kinds.table import resume as resume_object
@@ -630,16 +630,18 @@ def _tell_of(job: PlannedJob, found: Configuration | None, is_alone: bool) -> No
     """Print what hived reads of a job and what happens to it; `is_alone`: no controller runs its policies."""
     if job.document is None:
         return
-    name, where = job.full_name, "" if job.namespace == "default" else f" -n {job.namespace}"
+    name = job.full_name
     shown = name if job.namespace == "default" else f"{job.namespace}/{name}"
     if job.is_suspended:
-        click.echo(f"job {name} is suspended, no pod was created: hived release {name}{where}")
+        click.echo(f"job {name} is suspended, no pod was created: hived release {typed(name, job.namespace)}")
     else:
         click.echo(f"job {name}: {reading(job, found)}; follow it with hived why {shown}")
     if job.rules.policies:
         click.echo(f"job {name}: {summary(job.rules.policies)}")
     if is_alone and not job.is_suspended:
-        click.echo(f"job {name}: its pods are not replaced until you run hived resume {name}{where} --watch")
+        click.echo(
+            f"job {name}: its pods are not replaced until you run hived resume {typed(name, job.namespace)} --watch"
+        )
 
 
 def _pods(jobs: Sequence[PlannedJob]) -> list[PlannedPod]:

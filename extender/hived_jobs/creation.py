@@ -12,6 +12,7 @@ import msgspec
 
 from hived.values.errors import UserError
 from hived_extender.jobs.job import JobState as ObjectState
+from hived_extender.jobs.job import typed
 from hived_extender.jobs.kinds import marks
 from hived_extender.jobs.kinds.kind import Kind, path_of
 from hived_extender.jobs.kinds.table import KINDS, find_kind, has_switch, read
@@ -463,7 +464,7 @@ def _start_of(found: Manifest, *, has_queues: bool) -> str:
             named = f"{job.ref.name} -n {job.ref.namespace}"
             return f"; it is suspended, and starts when its turn in its queue comes: hived why {named}"
         if job.state in (ObjectState.HELD, ObjectState.LEAVING) and has_switch(job.ref):
-            return f"; it is suspended, start it: hived release {job.ref.name} -n {job.ref.namespace}"
+            return f"; it is suspended, start it: hived release {typed(job.ref.name, job.ref.namespace)}"
     return ""
 
 

@@ -21,7 +21,7 @@ from hived_extender.jobs.bind_info import asks_in_own_words
 from hived_extender.jobs.document import Part
 from hived_extender.jobs.interpreter import Interpreter
 from hived_extender.jobs.job import Job as SeenJob
-from hived_extender.jobs.job import JobState, Role
+from hived_extender.jobs.job import JobState, Role, typed
 from hived_extender.jobs.kinds import gates, koordinator, marks, ray, table
 from hived_extender.jobs.kinds.batch import pods_at_once
 from hived_extender.jobs.kinds.description import NoObjects
@@ -373,7 +373,7 @@ def reading(job: PlannedJob, configuration: Configuration | None) -> str:
         end = "is suspended: " + (
             "hived starts it once it may"
             if marks.is_marked_held(seen.annotations)
-            else f"hived release {job.name} -n {job.namespace} starts it"
+            else f"hived release {typed(job.name, job.namespace)} starts it"
         )
     else:
         end = "starts as soon as there is room"

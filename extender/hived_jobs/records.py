@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from hived.values.errors import UserError
+from hived_extender.jobs.job import typed
 from hived_extender.jobs.kinds import marks
 from hived_extender.jobs.wire import LabelledMetadata, PodMetadata, PodStatus
 from hived_extender.kube.answers import is_older
@@ -140,7 +141,7 @@ def create_record(kube: KubeClient, record: Record) -> Record:
 
 def exists(known: Record) -> str:
     """Return why a job that is there already is not submitted, and what to do instead."""
-    where, phase = f"{known.full_name} -n {known.namespace}", known.state.phase
+    where, phase = typed(known.full_name, known.namespace), known.state.phase
     start = f"it is {phase.value.lower()}, start it: hived release {where}; else " if phase.is_resumable else ""
     return (
         f"job {known.full_name} exists already in namespace {known.namespace}; {start}rename the new one, or delete "

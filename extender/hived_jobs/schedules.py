@@ -16,7 +16,7 @@ from hived_extender.api.waiting import Job, PodCounts, When
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, read_spec
 from hived_extender.jobs.asks import PRIORITY, VIRTUAL_CLUSTER, parse_priority
 from hived_extender.jobs.document import Part
-from hived_extender.jobs.job import Role
+from hived_extender.jobs.job import Role, typed
 from hived_extender.jobs.kinds.marks import user_said
 from hived_extender.kube.client import KubeClient
 from hived_extender.kube.clocks import timestamp, wall_s
@@ -167,7 +167,7 @@ def _next_run(cron: dict[str, Any], now_s: float) -> tuple[str, When]:
     """When a CronJob runs next, in a sentence that says why, and as lists have it."""
     spec, metadata = cron["spec"], cron["metadata"]
     if spec.get("suspend"):
-        name = f"{metadata['name']} -n {metadata['namespace']}"
+        name = typed(metadata["name"], metadata["namespace"])
         return f"it is suspended: hived release {name} lets it run again", When(kind="unknown", because="it is held")
     zone = spec.get("timeZone") or ""
     said = f"its schedule {spec['schedule']!r}{f' in {zone}' if zone else ''}"

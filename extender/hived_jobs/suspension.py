@@ -15,6 +15,7 @@ from hived_extender.api.waiting import Job, PodCounts, When
 from hived_extender.jobs import starts
 from hived_extender.jobs.annotations import SCHEDULING_SPEC, pod_request
 from hived_extender.jobs.job import JobState as ObjectState
+from hived_extender.jobs.job import typed
 from hived_extender.jobs.kinds import gangs, gates, marks, table
 from hived_extender.jobs.kinds.kind import Kind, Verb, Write, path_of
 from hived_extender.jobs.wire import Pod
@@ -66,7 +67,7 @@ def resume(kube: KubeClient, job: Job, *, is_now: bool) -> str:
 
 def resume_record(kube: KubeClient, record: Record, *, is_now: bool) -> str:
     """The same of a job that `hived submit` made. Its pods may wait at their gates by its author's word."""
-    later = LATER.format(name=record.full_name)
+    later = LATER.format(name=typed(record.full_name, record.namespace))
     if not record.state.phase.is_resumable:
         if words := _words_of_pods(kube, pods_of(kube, record)):
             return _released(kube, words, later, is_now=is_now)
@@ -164,7 +165,9 @@ def _row(record: Record) -> Job:
         if not vc and SCHEDULING_SPEC in (annotations := first.get("annotations", {})):
             vc = pod_request("", first["name"], record.namespace, annotations).spec.virtual_cluster
     why = f": {record.state.reason}" if record.state.reason else ""
-    sentence = f"it is suspended in its record{why}; hived release {record.full_name} starts it"
+    sentence = (
+        f"it is suspended in its record{why}; hived release {typed(record.full_name, record.namespace)} starts it"
+    )
     return Job(
         name=f"{record.kind}/{record.namespace}/{record.full_name}",
         state="Held",
@@ -227,7 +230,12 @@ def _switch(kube: KubeClient, job: Job, *, is_on: bool, is_now: bool = False) ->
     kind = table.find_kind(job.api_version, kind_name)
     if kind is None or kind.has_gates:
         if not is_on and (words := _words_of_object(kube, job, kind) or _words_of_pods(kube, job.pods)):
-            return _released(kube, words, LATER.format(name=_called(job)), is_now=is_now)
+            return _released(
+                kube,
+                words,
+                LATER.format(name=typed(job.name.rpartition("/")[2], job.namespace or DEFAULT_NAMESPACE)),
+                is_now=is_now,
+            )
         if not is_on:
             raise UserError(
                 f"{job.name} is not held, and hived holds none of its kind: there is nothing to release", 409
@@ -249,7 +257,7 @@ def _switch(kube: KubeClient, job: Job, *, is_on: bool, is_now: bool = False) ->
         return "is held already" if is_on else "is not held"
     if not is_on and not is_now and starts.is_early(found.annotations, wall_s()):
         _patch(kube, () if may_resume else table.annotate(found.ref, {marks.HELD: "true"}))
-        return f"{'is not held' if may_resume else RELEASED}: {LATER.format(name=_called(job))}"
+        return f"{'is not held' if may_resume else RELEASED}: {LATER.format(name=typed(found.ref.name, namespace))}"
     if is_on and not kind.hold(document):  # or it raises UserError: its controller cannot suspend it
         raise UserError(f"{job.name} cannot be held: its controller does not suspend it as it is", 409)
     for write in table.suspend(found.ref, _NOT_BY_QUEUE) if is_on else table.resume(found.ref, starts.NO_WORDS):
@@ -264,12 +272,6 @@ def _switch(kube: KubeClient, job: Job, *, is_on: bool, is_now: bool = False) ->
 def _patch(kube: KubeClient, writes: Sequence[Write]) -> None:
     for write in writes:
         kube.patch(write.path, write.body)
-
-
-def _called(job: Job) -> str:
-    """A job as a command takes it."""
-    where = f" -n {job.namespace}" if job.namespace not in ("", DEFAULT_NAMESPACE) else ""
-    return job.name.rpartition("/")[2] + where
 
 
 def _why_not(job: Job) -> str:

@@ -107,7 +107,7 @@ def test_a_pod_of_a_job_is_answered_with_its_job_and_deleted_alone(plain: Played
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("asleep", "suspended, and in no queue: hived release asleep starts it"),
+        ("asleep", "suspended, and in no queue: hived release asleep -n default starts it"),
         ("cpu", "Job/default/cpu   Running   no cells"),
     ],
 )
@@ -137,7 +137,7 @@ def test_jobs_beside_the_queues_are_known_like_those_in_them(tmp_path_factory: p
         expect_soon(lambda: set(rows(played)) == wanted)
         assert rows(played)["Job/default/first"]["counts"] == {"wanted": 4, "running": 4}
         assert rows(played)["Job/default/second"]["counts"] == {"wanted": 2}
-        assert "in no queue: hived release asleep starts it" in hived(played, "why", "asleep").output
+        assert "in no queue: hived release asleep -n default starts it" in hived(played, "why", "asleep").output
         told = "default has 4 of 4 GPUs in use by first"
         expect_soon(lambda: told in hived(played, "why", "job/beside").output, every_s=0.1)  # it has its pods by now
         assert hived(played, "hold", "job/second").output.startswith("Job/default/second: Held")

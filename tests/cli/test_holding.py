@@ -164,7 +164,7 @@ def test_a_held_job_names_the_command_that_releases_it_and_since_when_it_is_held
     [held] = [one for one in conditions if one["type"] == "Suspended"]
     assert job["since"] == held["lastTransitionTime"]
     told = cluster.ask("why", "asleep").output
-    assert "suspended, and in no queue: hived release asleep starts it" in told
+    assert "suspended, and in no queue: hived release asleep -n default starts it" in told
 
 
 def test_a_job_that_may_not_start_yet_is_released_whatever_its_kind(cluster: Cluster) -> None:
@@ -174,7 +174,8 @@ def test_a_job_that_may_not_start_yet_is_released_whatever_its_kind(cluster: Clu
     for name in ("soon-pod", "soon-web", "soon-job"):
         expect_soon(lambda name=name: cluster.row(name))
         assert "Running" not in cluster.row(name)
-        told = f"is not held: it starts once --begin and --after let it; hived release {name} --now starts it at once\n"
+        later = f"hived release {name} -n default --now starts it at once"
+        told = f"is not held: it starts once --begin and --after let it; {later}\n"
         assert cluster.run("release", name).output.endswith(f": {told}")
         assert "Running" not in cluster.row(name)
         assert cluster.run("release", name, "--now").output.endswith(": released\n")
@@ -193,12 +194,12 @@ def test_a_job_that_begins_later_is_held_until_it_is_released_and_begins_then(cl
         assert cluster.run("hold", name).output == f"Job/default/{name}: is held already\n"
     begun = {"metadata": {"annotations": {BEGIN: write_time(time.time())}}}
     cluster.kube.patch("/apis/batch/v1/namespaces/default/jobs/early", begun)
-    expect_soon(lambda: "hived release late ends that; begins at " in cluster.ask("why", "late").output)
-    expect_soon(lambda: "in no queue: hived release early starts it" in cluster.ask("why", "early").output)
+    expect_soon(lambda: "hived release late -n default ends that; begins at " in cluster.ask("why", "late").output)
+    expect_soon(lambda: "in no queue: hived release early -n default starts it" in cluster.ask("why", "early").output)
     assert not cluster.pods("early")
     assert cluster.run("release", "early").output == "Job/default/early: released\n"
     expect_soon(lambda: "Running" in cluster.row("early"))
-    told = "it starts once --begin and --after let it; hived release late --now starts it at once"
+    told = "it starts once --begin and --after let it; hived release late -n default --now starts it at once"
     assert cluster.run("release", "late").output == f"Job/default/late: released: {told}\n"
     expect_soon(lambda: "ends that" not in cluster.ask("why", "late").output)
     assert cluster.run("release", "late").output == f"Job/default/late: is not held: {told}\n"
@@ -235,7 +236,7 @@ def test_what_hived_submit_has_made_is_held_by_its_record(cluster: Cluster) -> N
     assert "Held" in listed
     assert "2 to come" in listed
     assert "unknown: it is held" in listed
-    told = "it is suspended in its record: held by hived hold; hived release sent starts it"
+    told = "it is suspended in its record: held by hived hold; hived release sent -n default starts it"
     assert told in listed
     expect_soon(lambda: told in cluster.run("why", "sent").output)
     assert "Held" in cluster.run("get", "jobs", "--state", "held").output
@@ -395,6 +396,19 @@ def test_a_job_in_no_queue_has_no_place(cluster: Cluster) -> None:
     told = cluster.ask("move", "solo", "--front")
     assert (told.exit_code, told.output.startswith("Error: ")) == (1, True)
     assert "is in no queue, and so has no place" in told.output
+
+
+def test_a_job_is_released_by_the_command_that_its_row_has_though_another_namespace_has_one_of_its_name(
+    cluster: Cluster,
+) -> None:
+    for namespace in ("default", "far"):
+        cluster.job("same", namespace)
+        expect_soon(lambda namespace=namespace: f"Job/{namespace}/same" in cluster.ask("get", "jobs").output)
+    assert cluster.run("hold", "same", "-n", "far", "--yes").exit_code == 0
+    expect_soon(lambda: "in no queue: hived release" in cluster.ask("why", "far/same").output)
+    told = cluster.ask("why", "far/same").output
+    words = told.partition("in no queue: hived ")[2].partition(" starts it")[0].split()
+    assert cluster.run(*words).output.startswith("Job/far/same: released")
 
 
 def test_a_name_of_several_jobs_lists_them(cluster: Cluster) -> None:

@@ -416,7 +416,8 @@ def test_a_short_name_of_two_jobs_is_that_of_none(jobs: Jobs, command: str) -> N
         jobs.create("twin", "b", namespace=namespace)
         jobs.expect(lambda namespace=namespace: jobs.state(f"{namespace}/twin") == "Waiting")
     result = delete(jobs, "twin", "--yes") if command == "delete" else hived(jobs, command, "twin")
-    assert (result.exit_code, "twin is 2 jobs: Job/default/twin, Job/elsewhere/twin" in result.output) == (1, True)
+    told = "twin is 2 jobs: Job/default/twin, Job/elsewhere/twin; give one of them"
+    assert (result.exit_code, told in result.output) == (1, True)
     for namespace in ("default", "elsewhere"):
         delete(jobs, "twin", "-n", namespace, "--yes")
         jobs.expect(lambda namespace=namespace: jobs.state(f"{namespace}/twin") == "")

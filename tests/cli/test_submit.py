@@ -128,7 +128,7 @@ def test_a_job_becomes_pods_with_priorities_that_agree(run, kube, job, configura
 def test_where_no_controller_runs_it_is_told_who_replaces_pods(run, job, configuration, monkeypatch):
     monkeypatch.setattr("hived_cli.submit.is_embedded", lambda kube: False)
     told = run(job, "--config", configuration, "--user", "me").stdout.splitlines()[-1]
-    assert told == "job me~train: its pods are not replaced until you run hived resume me~train --watch"
+    assert told == "job me~train: its pods are not replaced until you run hived resume me~train -n default --watch"
 
 
 def test_what_the_command_line_says_reaches_the_pods(run, kube, write, configuration):
@@ -583,7 +583,7 @@ def test_a_priority_class_that_is_missing_is_named_with_the_way_out(run, kube, w
 
 def test_a_suspended_job_gets_its_pods_when_it_is_resumed(run, kube, server, write, records):
     result = run(write(ELASTIC), "--priority", "prod")
-    assert result.stdout.splitlines()[0] == "job dl is suspended, no pod was created: hived release dl"
+    assert result.stdout.splitlines()[0] == "job dl is suspended, no pod was created: hived release dl -n default"
     assert pod_names(kube) == []
     resumed = CliRunner().invoke(main, ["resume", "dl", "--api-server", server.url])
     assert (resumed.exit_code, resumed.stdout.splitlines()[-1]) == (0, "job dl resumed")

@@ -38,7 +38,7 @@ from hived_extender.api.waiting import (
 )
 from hived_extender.insight.snapshot import ClearedPod, RunningFacts, Snapshot, WaitingEntry
 from hived_extender.jobs.job import Job as JobObject
-from hived_extender.jobs.job import JobName, PodTally
+from hived_extender.jobs.job import JobName, PodTally, typed
 from hived_extender.jobs.job import JobState as Phase
 from hived_extender.jobs.kinds.marks import KUEUE_QUEUE, is_marked_held, user_said
 from hived_extender.jobs.needs import SeenJob
@@ -345,7 +345,11 @@ def without_pods(seen: SeenJob, topology: Topology | None = None) -> ListedJob:
     if (wait := seen.wait) is not None:
         state, cause = ("Refused", "never") if wait.is_never else ("Held", "held")
         is_held = not is_marked_held(job.annotations)
-        sentence = HELD_TOO.format(name=job.ref.name, wait=wait.sentence) if is_held else wait.sentence
+        sentence = (
+            HELD_TOO.format(name=typed(job.ref.name, job.ref.namespace), wait=wait.sentence)
+            if is_held
+            else wait.sentence
+        )
         when = When(kind="never") if wait.is_never else start_of(wait.begin_s)
     elif seen.problem:
         state, cause, sentence = "Refused", "invalid", seen.problem
@@ -382,7 +386,9 @@ def without_pods(seen: SeenJob, topology: Topology | None = None) -> ListedJob:
 def _podless_sentence(job: JobObject) -> str:
     """Return why a job object has no pods: "" while they leave."""
     if job.state is Phase.HELD:
-        return OF_KUEUE if job.labels.get(KUEUE_QUEUE) else SUSPENDED.format(name=job.ref.name)
+        return (
+            OF_KUEUE if job.labels.get(KUEUE_QUEUE) else SUSPENDED.format(name=typed(job.ref.name, job.ref.namespace))
+        )
     if job.state is Phase.LEAVING:
         return ""
     return FAILED_PODS if job.tally.failed else NO_PODS

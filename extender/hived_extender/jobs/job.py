@@ -27,6 +27,11 @@ class JobName(msgspec.Struct, frozen=True, order=True):
         return f"{self.kind}/{self.namespace}/{self.name}"
 
 
+def typed(name: str, namespace: str) -> str:
+    """A job as a command in a sentence names it: alone, whichever namespaces have one of its name."""
+    return f"{name} -n {namespace}"
+
+
 class JobRef(msgspec.Struct, frozen=True, order=True):
     """One job object. A later job of the same name has another `uid`."""
 

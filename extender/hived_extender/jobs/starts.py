@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 import msgspec
 
 from hived.values.errors import UserError
-from hived_extender.jobs.job import Job, JobName, JobState
+from hived_extender.jobs.job import Job, JobName, JobState, typed
 from hived_extender.jobs.kinds import gangs, marks, table
 from hived_extender.jobs.progress import read_time, write_time
 
@@ -132,16 +132,17 @@ def wait_of(job: Job, now_s: float, jobs: Jobs, never: dict[JobName, bool] | Non
     `never` keeps which jobs never start, for those who ask about many jobs at one moment: all of them cost O(jobs, and
     jobs that these wait for).
     """
+    mine = typed(job.ref.name, job.ref.namespace)
     try:
         start = read_start(job.annotations)
     except UserError as error:
-        text = f"{error.message}; it starts once that is corrected or removed, or by hived release {job.ref.name} --now"
+        text = f"{error.message}; it starts once that is corrected or removed, or by hived release {mine} --now"
         return StartWait(text, is_never=True)
     never = {} if never is None else never
     left = [one for one in start.after if not _has_ended_well(one, job, jobs)]
     for one in left:
         if why := _never(one, job, jobs, never):
-            remedy = f"hived release {job.ref.name} --now starts it all the same"
+            remedy = f"hived release {mine} --now starts it all the same"
             return StartWait(
                 f"waits for {one.kind} {one.name}, {why}: it never starts; {remedy}", is_never=True, left=start.after
             )

@@ -71,7 +71,8 @@ def only(turns: Turns | None, name: str, seen: Seen) -> JobRecord | None:
     """The job of this name, of the namespaces `seen`; None if there is none. Raises UserError (409) for several."""
     found = [entry for entry in listed(turns) if name in names_of(entry) and is_seen(entry, seen)]
     if len(found) > 1:
-        raise UserError(f"{name} is {len(found)} jobs: {', '.join(str(one.job.ref) for one in found[:8])}", 409)
+        named = ", ".join(str(one.job.ref) for one in found[:8])
+        raise UserError(f"{name} is {len(found)} jobs: {named}; give one of them", 409)
     return found[0] if found else None
 
 

@@ -191,9 +191,12 @@ def test_a_job_that_never_starts_names_the_command_that_starts_it(jobs: Jobs) ->
     jobs.add("prep", JobState.FAILED)
     check(
         waits(jobs, OK),
-        "never: waits for Job prep, which has failed: it never starts; hived release mine --now starts it all the same",
+        "never: waits for Job prep, which has failed: it never starts; "
+        "hived release mine -n lab --now starts it all the same",
     )
-    check(waits(jobs, "prep"), "never: it starts once that is corrected or removed, or by hived release mine --now")
+    check(
+        waits(jobs, "prep"), "never: it starts once that is corrected or removed, or by hived release mine -n lab --now"
+    )
 
 
 def test_jobs_that_wait_for_each_other_are_told(jobs: Jobs) -> None:

@@ -126,7 +126,7 @@ def test_a_job_that_never_starts_says_why_and_starts_once_the_word_is_removed(tm
         kube.delete(f"{JOBS}/prep", with_dependents=True)
         jobs.expect(lambda: "which was deleted before it was seen to succeed" in sentence(jobs, "use"))
         assert told(jobs, "use")[:2] == ("Refused", "never")
-        assert "hived release use --now starts it all the same" in sentence(jobs, "use")
+        assert "hived release use -n default --now starts it all the same" in sentence(jobs, "use")
         found = jobs.inspector.why("Job/default/use")
         assert found is not None
         assert found.certificate is not None
