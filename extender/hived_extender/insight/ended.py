@@ -81,6 +81,10 @@ COMES_BACK: tuple[EndState, ...] = ("Preempted", "Evicted", "Unknown")
 """States of a job without an object that goes on if pods of its name come again."""
 
 
+_POD = "Pod/"
+"""Queues name a lone pod with its kind, and the pods that leave for it do not."""
+
+
 class Eviction(msgspec.Struct):
     """See `api.waiting.Preempted`. One that `is_whole` is of all pods, as the queue of the job has suspended it."""
 
@@ -227,7 +231,7 @@ class Row(msgspec.Struct):
             last.why, last.is_whole = last.why or found.why, last.is_whole or found.is_whole
             if found.by and not last.by:
                 last.by, last.namespace, last.priority = found.by, found.namespace, found.priority
-            if found.by == last.by and last.priority is None:
+            if last.priority is None and found.by.removeprefix(_POD) == last.by.removeprefix(_POD):
                 last.priority = found.priority
             return
         self.eviction_count += 1

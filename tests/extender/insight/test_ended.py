@@ -395,6 +395,18 @@ def by_pod(at_s: float, by: str = "Job/ns/w") -> Eviction:
     return Eviction(at_s, by, "ns", 5, "reclaim")
 
 
+@pytest.mark.parametrize("order", [1, -1], ids=["its pods first", "its queue first"])
+def test_a_lone_pod_for_which_a_job_left_has_its_priority_whoever_tells_of_it_first(order: int) -> None:
+    row = ledger.Row(1, "Job/ns/j", running_s=1.0)
+    told = [
+        (ledger.Eviction(5.0, "ns/owner", "ns", 10, "reclaim"), 1.0),
+        (ledger.Eviction(5.0, "Pod/ns/owner", "ns", None, "reclaim", is_whole=True), None),
+    ]
+    for found, since_s in told[::order]:
+        row.lost(found, since_s)
+    assert [one.priority for one in row.evictions] == [10]
+
+
 @pytest.mark.parametrize(
     ("losses", "count"),
     [
