@@ -430,27 +430,36 @@ QUEUED = "500"
 
 STATES = get_args(get_type_hints(Job)["state"])
 
-STATE_WORDS: dict[str, JobState] = {
-    "pending": "Waiting",
-    "queued": "Waiting",
-    "suspended": "Held",
-    "terminating": "Leaving",
-    "completing": "Leaving",
-    "complete": "Completed",
-    "succeeded": "Completed",
-    "done": "Completed",
-    "error": "Failed",
-    "cancelled": "Deleted",
+STATE_WORDS: dict[str, tuple[JobState, ...]] = {
+    **dict.fromkeys(("pending", "pd"), WAITING_STATES),
+    "queued": ("Waiting",),
+    "r": ("Running", "Starting"),
+    **dict.fromkeys(("configuring", "cf"), ("Starting",)),
+    **dict.fromkeys(("suspended", "s"), ("Held",)),
+    **dict.fromkeys(("terminating", "completing", "cg"), ("Leaving",)),
+    **dict.fromkeys(("complete", "succeeded", "done", "cd"), ("Completed",)),
+    **dict.fromkeys(("error", "f", "timeout", "to", "out_of_memory", "oom"), ("Failed",)),
+    **dict.fromkeys(("cancelled", "canceled", "ca"), ("Deleted",)),
+    "pr": ("Preempted",),
+    **dict.fromkeys(("node_fail", "nf"), ("Evicted",)),
 }
-"""Other words for states of jobs: those of kubectl and Slurm."""
+"""Other words for states of jobs: those of kubectl and Slurm, also their short forms. Slurm's PD has held jobs too."""
 
 
 class StateChoice(click.Choice[str]):
-    """A state of jobs, in our words or in others' for the same."""
+    """States of jobs, one or a list with commas, in our words or in others' for the same."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The state that a word means. Raises click.BadParameter."""
-        return super().convert(STATE_WORDS.get(value.lower(), value), param, ctx)
+        """The states that the words mean. Raises click.BadParameter."""
+        if not isinstance(value, str):
+            return value
+        words = [word.strip() for word in value.split(",")]
+        meant = [
+            each
+            for word in words
+            for each in STATE_WORDS.get(word.lower()) or (super(StateChoice, self).convert(word, param, ctx),)
+        ]
+        return tuple(dict.fromkeys(meant))
 
 
 ENDED_ALONE = tuple(state for state in ENDED_STATES if state != "Preempted")
@@ -463,7 +472,9 @@ SINCE = "1d"
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_jobs)
 @click.option("--vc", default="", metavar="NAME", help="Jobs of this virtual cluster.", shell_complete=complete_vcs)
 @click.option("--waiting", "is_waiting", is_flag=True, help="Jobs that have no cells yet.")
-@click.option("--state", "wanted_state", type=StateChoice(STATES, case_sensitive=False), help="Jobs in this state.")
+@click.option(
+    "--state", "wanted_states", default=(), type=StateChoice(STATES, case_sensitive=False), help="Jobs in these states."
+)
 @user_option
 @me_option
 @click.option("-n", "--namespace", default="", help="Jobs with pods in this namespace.")
@@ -490,7 +501,7 @@ def jobs(
     show: Show,
     names: tuple[str, ...],
     is_waiting: bool,
-    wanted_state: JobState | None,
+    wanted_states: tuple[JobState, ...],
     is_mine: bool,
     has_pods: bool,
     is_ended: bool,
@@ -513,8 +524,8 @@ def jobs(
 
     With --ended those are shown that have ended, for a week: their state, the exit code and reason of the pod that
     decided, how long they ran, the GPU-hours of all of their runs, and when and for whom they were preempted. The
-    states Completed, Failed, Evicted, Deleted and Unknown imply it. Words of kubectl and Slurm do for states, too:
-    pending is Waiting.
+    states Completed, Failed, Evicted, Deleted and Unknown imply it. Words of kubectl and Slurm do for states, too, and
+    lists with commas: pending and PD are Waiting, Preempting, Held and Refused.
 
     \b
     Examples:
@@ -523,6 +534,7 @@ def jobs(
       hived get jobs --waiting --vc research
       hived get jobs --user me --watch
       hived get jobs train --pods            its pods one by one
+      hived get jobs --state PD,R             as squeue has them
       hived get jobs --state running --node gpu-7 -o wide
       hived get jobs -l 'team=nlp,!test'      by labels of its object, else of its first pod
       hived get jobs --waiting -o json | jq -r '.items[].name'
@@ -530,14 +542,14 @@ def jobs(
       hived get jobs --state failed
       hived get jobs --ended -o json | jq '[.items[].ended.gpu_hours] | add'
     """
-    is_ended = is_ended or bool(since) or wanted_state in ENDED_ALONE
-    if is_waiting and wanted_state:
+    is_ended = is_ended or bool(since) or any(state in ENDED_ALONE for state in wanted_states)
+    if is_waiting and wanted_states:
         raise click.UsageError("--waiting and --state exclude each other")
     check_user(wanted["user"], is_mine=is_mine)
     if is_ended:
-        _check_ended(is_waiting=is_waiting, state=wanted_state, selector=wanted["selector"], since=since)
+        _check_ended(is_waiting=is_waiting, states=wanted_states, selector=wanted["selector"], since=since)
     since = since or SINCE
-    states = WAITING_STATES if is_waiting else (wanted_state or "",)
+    states = WAITING_STATES if is_waiting else wanted_states or ("",)
     part = {"ended": (since,)} if is_ended else {"queued": (QUEUED,)}
     asked = {**{key: (value,) for key, value in wanted.items()}, "state": states, **part}
     path = jobs_path(asked | ({"pods": ("1",)} if has_pods else {}) | ({"me": (getpass.getuser(),)} if is_mine else {}))
@@ -592,7 +604,7 @@ def jobs(
             return ordered_json(as_json(Jobs(items=found)) if names else told)
         if is_ended:
             return _ended_jobs(found, since, is_limited=is_limited, is_wide=output == "wide")
-        return _present_jobs(found, wanted_state, is_limited=is_limited, is_wide=output == "wide")
+        return _present_jobs(found, wanted_states, is_limited=is_limited, is_wide=output == "wide")
 
     show(answer)
     for refusal in refusals:
@@ -634,10 +646,13 @@ def _without_held(jobs: Sequence[Job], held: Sequence[Job]) -> list[Job]:
     return [job for job in jobs if job.state != "Deleted" or all(job is not one for one in going)]
 
 
-def _check_ended(*, is_waiting: bool, state: str | None, selector: str, since: str) -> None:
+def _check_ended(*, is_waiting: bool, states: Sequence[str], selector: str, since: str) -> None:
     """Raises UsageError for options of `jobs` that ended jobs do not have, and for a time that cannot be read."""
-    if is_waiting or state not in (None, *ENDED_STATES):
-        raise click.UsageError(f"{'--waiting' if is_waiting else f'--state {state}'} and --ended exclude each other")
+    present = [state for state in states if state not in ENDED_STATES]
+    if is_waiting or present:
+        raise click.UsageError(
+            f"{'--waiting' if is_waiting else f'--state {present[0]}'} and --ended exclude each other"
+        )
     if selector:
         raise click.UsageError("--selector and --ended exclude each other: no labels of ended jobs are kept")
     if since:
@@ -664,12 +679,12 @@ def _ended_jobs(jobs: Sequence[Job], since: str, *, is_limited: bool, is_wide: b
     return form().headless(ended_table(form().ordered(jobs, ended_columns(now)), now, is_wide=is_wide))
 
 
-def _present_jobs(jobs: Sequence[Job], state: JobState | None, *, is_limited: bool, is_wide: bool) -> str:
+def _present_jobs(jobs: Sequence[Job], states: Sequence[JobState], *, is_limited: bool, is_wide: bool) -> str:
     """Return the table of jobs that wait or run, or a sentence if there is none; see below."""
-    if not jobs and state == "Preempted":
+    if not jobs and list(states) == ["Preempted"]:
         return "No such job is gone after a preemption; hived why says it of one that waits or runs again."
-    if not jobs and state:
-        return f"No such job is {state.lower()}."
+    if not jobs and states:
+        return f"No such job is {' or '.join(state.lower() for state in states)}."
     if not jobs:
         return "No such job waits or runs." if is_limited else "No job waits or runs."
     now = datetime.now(UTC)

@@ -469,6 +469,10 @@ def test_a_job_that_other_options_leave_out_is_no_mistake(service: WaitingServic
     [
         ("pending", ["podgroup/lab/gang"]),
         ("Queued", ["podgroup/lab/gang"]),
+        ("pd", ["podgroup/lab/gang"]),
+        ("held,PD", ["podgroup/lab/gang"]),
+        ("CD", ["default/over"]),
+        ("f, completed", ["default/over"]),
         ("succeeded", ["default/over"]),
         ("COMPLETED", ["default/over"]),
     ],
@@ -482,7 +486,8 @@ def test_states_have_the_words_of_kubectl_and_slurm_too(service: WaitingService,
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        ("pending", "No such job is waiting.\n"),
+        ("waiting", "No such job is waiting.\n"),
+        ("pending", "No such job is waiting or preempting or held or refused.\n"),
         ("preempted", "No such job is gone after a preemption; hived why says it of one that waits or runs again.\n"),
     ],
 )

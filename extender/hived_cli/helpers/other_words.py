@@ -4,24 +4,28 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
+FOR_SLURM = "docs/migration-slurm.md"
+
 OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
     "hived": {
-        "sbatch srun salloc qsub bsub vsub create apply run launch new add": "hived submit FILE",
+        "sbatch qsub bsub vsub create apply run launch new add": "hived submit FILE",
         "squeue qstat bjobs vjobs jobs job list ls ps pods": "hived get jobs",
         "sacct history ended finished": "hived get jobs --ended",
         "scancel qdel bkill vcancel cancel kill stop abort terminate rm remove del": "hived delete JOB",
         "sinfo pbsnodes bhosts nodes node": "hived get nodes",
-        "queue queues sprio": "hived get queue",
+        "queue queues sprio sshare": "hived get queue",
         "vc vcs quota quotas partitions partition": "hived get vc",
         "cluster cells gpus": "hived get cluster",
         "groups group": "hived get groups",
         "free": "hived get free",
-        "usage use sreport sshare accounting sacctmgr report": "hived get usage",
+        "usage use sreport accounting sacctmgr report": "hived get usage",
         "describe status-job show inspect reason pending eta": "hived why JOB",
         "suspend pause": "hived hold JOB",
         "unsuspend continue unhold start": "hived release JOB",
         "requeue restart rerun": "hived delete JOB, then hived submit FILE",
-        "scontrol supdate": "hived hold JOB, hived release JOB or hived move JOB",
+        "salloc srun": f"kubectl exec -it POD -- sh, in a Pod that sleeps: {FOR_SLURM}#an-interactive-job",
+        "scontrol supdate": "hived why JOB for show job, hived get nodes NODE for show node, hived hold JOB, "
+        "hived release JOB or hived move JOB",
         "priority reorder": "hived move JOB",
         "watch wait": "hived get jobs --watch",
         "health info doctor leader": "hived status",
@@ -49,7 +53,8 @@ OTHER_WORDS: Mapping[str, Mapping[str, str]] = {
         "quota quotas partitions partition virtualclusters": "hived get vc",
         "cells gpus gpu": "hived get cluster",
         "history ended": "hived get jobs --ended",
-        "use accounting report sreport sshare": "hived get usage",
+        "use accounting report sreport": "hived get usage",
+        "sshare": "hived get queue",
         "status leader": "hived status",
     },
     "hived config": {
